@@ -1,6 +1,7 @@
 # cantle. `make help` lists the targets; README.md says the rest.
 #
 #   SAN=address,undefined | thread    build and test with sanitizers, in a directory of its own
+#   TESTING=1                         with crash points and mutants, in a directory of its own
 #   PREFIX=/usr/local DESTDIR=        where `make install` puts things
 #   COORD=file|zk KEEP=1              for `make demo`
 
@@ -20,9 +21,9 @@ ALL_DEPS := $(BUILD_DEPS) $(RUN_DEPS) $(TEST_DEPS)
 
 # --- kinds of build ----------------------------------------------------------------------------
 SAN ?=
-KIND := $(if $(SAN),$(subst $(comma),-,$(SAN)),release)
+TESTING ?=
 comma := ,
-KIND := $(if $(SAN),$(subst $(comma),-,$(SAN)),release)
+KIND := $(if $(SAN),$(subst $(comma),-,$(SAN)),release)$(if $(TESTING),-testing)
 B := build/$(KIND)
 CCACHE := $(shell command -v ccache 2>/dev/null)
 CXX := g++
@@ -33,6 +34,9 @@ CPPFLAGS := -I. -DMSGPACK_NO_BOOST -DCANTLE_VERSION='"$(VERSION)"'
 LDFLAGS := -pthread -fuse-ld=lld
 ABSL_LIBS := $(shell pkg-config --libs absl_btree absl_flat_hash_map 2>/dev/null)
 LDLIBS := -luv -llmdb -lzookeeper_st -lcrypto -lxxhash $(ABSL_LIBS)
+ifneq ($(TESTING),)
+CPPFLAGS += -DCANTLE_TESTING
+endif
 ifneq ($(SAN),)
 CXXFLAGS += -O1 -fsanitize=$(SAN) -fno-sanitize-recover=all
 LDFLAGS += -fsanitize=$(SAN)
@@ -48,11 +52,12 @@ NEEDS_io := base
 NEEDS_proto := model base
 NEEDS_coord := io model base
 NEEDS_store := wire model base
-NEEDS_daemon := coord wire io model base
-NEEDS_client := daemon coord wire io proto model base
+NEEDS_rpc := io wire model base
+NEEDS_daemon := coord rpc wire io model base
+NEEDS_client := daemon coord rpc wire io proto model base
 archive = $(B)/lib$(1).a
 archives = $(foreach r,$(1) $(NEEDS_$(1)),$(call archive,$(r)))
-ALL_ARCHIVES := $(foreach r,client daemon store coord wire io proto model base,$(if $(wildcard lib/$(r)/*.cc),$(call archive,$(r))))
+ALL_ARCHIVES := $(foreach r,client daemon store coord rpc wire io proto model base,$(if $(wildcard lib/$(r)/*.cc),$(call archive,$(r))))
 obj = $(patsubst %.cc,$(B)/obj/%.o,$(1))
 
 BINARIES := $(notdir $(patsubst %/,%,$(dir $(wildcard cmd/*/main.cc))))
@@ -60,7 +65,7 @@ SCRIPTS := $(notdir $(wildcard cmd/cantle-local/cantle-local))
 UNIT_ROOMS := $(notdir $(patsubst %/,%,$(dir $(wildcard test/unit/*/*.cc))))
 UNIT_ROOMS := $(sort $(UNIT_ROOMS))
 
-.PHONY: all deps deps-check demo test test-unit test-sim test-conformance test-bats test-faults test-long bench lint fmt install clean help
+.PHONY: all deps demo test test-build test-san fuzz tidy test-unit test-sim test-conformance test-bats test-faults test-long bench lint fmt install clean help
 all: $(addprefix $(B)/bin/,$(BINARIES) $(SCRIPTS)) ## build every binary
 
 help: ## list the targets
@@ -112,6 +117,91 @@ $(B)/test/conformance: $(call obj,$(wildcard test/conformance/*.cc)) $(ALL_ARCHI
 	$(call link,-lgtest)
 $(B)/test/bench: $(call obj,$(wildcard test/bench/*.cc)) $(ALL_ARCHIVES)
 	$(call link)
+
+# --- tests. Each ends with one line, N passed, N failed, N skipped; see test/README.md. -----------
+TEST_PROGRAMS := $(UNIT_TESTS) $(if $(wildcard test/sim/*.cc),$(B)/test/sim) $(if $(wildcard test/conformance/*.cc),$(B)/test/conformance)
+TEST_TOOLS := $(patsubst test/tools/%.cc,$(B)/test/%,$(wildcard test/tools/*.cc))
+$(B)/test/%: $(B)/obj/test/tools/%.o $(ALL_ARCHIVES)
+	$(call link)
+
+test-build: all $(TEST_PROGRAMS) $(TEST_TOOLS)
+test: deps ## everything but the long tests; ends with N passed, N failed, N skipped
+	@$(MAKE) --no-print-directory -j2 test-build
+	@test/run.sh $(B) unit sim:1000 conformance bats:'!slow' faults:'!slow'
+test-unit: deps ## unit tests alone
+	@$(MAKE) --no-print-directory -j2 $(UNIT_TESTS)
+	@test/run.sh $(B) unit
+test-sim: deps ## the simulation, 1,000 seeds (SEEDS=n for more)
+	@$(MAKE) --no-print-directory -j2 $(B)/test/sim
+	@test/run.sh $(B) sim:$(or $(SEEDS),1000)
+test-conformance: deps ## the coordination backends, ZooKeeper among them
+	@$(MAKE) --no-print-directory -j2 $(B)/test/conformance $(TEST_TOOLS)
+	@test/run.sh $(B) conformance
+test-bats: deps ## the binaries as an operator meets them
+	@$(MAKE) --no-print-directory -j2 all $(TEST_TOOLS)
+	@test/run.sh $(B) bats faults:'!slow'
+test-long: deps ## the long tests: many seeds, mutants, sanitizers, faults
+	@$(MAKE) --no-print-directory -j2 test-build
+	@$(MAKE) --no-print-directory -j2 TESTING=1 all build/release-testing/test/sim
+	@test/run.sh $(B) sim:20000 bats:slow faults:slow
+	@test/run.sh build/release-testing mutants
+	@$(MAKE) --no-print-directory SAN=address,undefined test-san
+	@$(MAKE) --no-print-directory SAN=thread test-san
+test-san: deps # unit tests and a part of the simulation of a sanitizer build
+	@$(MAKE) --no-print-directory -j2 test-build
+	@test/run.sh $(B) unit sim:100 bats:san
+bench: deps ## the figures, as ratios in one run
+	@$(MAKE) --no-print-directory -j2 all $(B)/test/bench
+	@$(B)/test/bench
+
+# --- fuzzers: one a decoder (test/fuzz/fuzz_*.cc), with its corpus beside it. FUZZ_SECONDS=300 each. --
+FUZZERS := $(patsubst test/fuzz/%.cc,%,$(wildcard test/fuzz/fuzz_*.cc))
+FUZZ_SECONDS ?= 300
+FUZZ_SOURCES := $(wildcard lib/base/*.cc lib/model/*.cc lib/wire/*.cc lib/store/*.cc lib/io/*.cc lib/rpc/*.cc)
+FUZZ_OBJ := build/fuzz/obj
+$(FUZZ_OBJ)/%.o: %.cc
+	@mkdir -p $(@D)
+	@echo "  FUZZ  $<"
+	@clang++ $(CPPFLAGS) -std=c++20 -O1 -g -pthread -fsanitize=fuzzer-no-link,address,undefined -MMD -MP -c $< -o $@
+build/fuzz/bin/%: $(FUZZ_OBJ)/test/fuzz/%.o $(patsubst %.cc,$(FUZZ_OBJ)/%.o,$(FUZZ_SOURCES))
+	@mkdir -p $(@D)
+	@clang++ -fsanitize=fuzzer,address,undefined -pthread $^ $(LDLIBS) -o $@
+fuzz: deps ## run every fuzzer for FUZZ_SECONDS
+	@$(MAKE) --no-print-directory -j2 $(addprefix build/fuzz/bin/,$(FUZZERS))
+	@for f in $(FUZZERS); do mkdir -p build/fuzz/new/$$f; echo "  RUN   $$f"; \
+	  build/fuzz/bin/$$f -max_total_time=$(FUZZ_SECONDS) -print_final_stats=1 build/fuzz/new/$$f test/fuzz/corpus/$${f#fuzz_} 2>build/fuzz/$$f.log \
+	    || { tail -40 build/fuzz/$$f.log; exit 1; }; grep -E 'number_of_executed_units' build/fuzz/$$f.log; done; echo "fuzz: ok"
+
+# --- quality ---------------------------------------------------------------------------------------
+SOURCES := $(shell git ls-files 'lib/*.h' 'lib/*.cc' 'cmd/*.h' 'cmd/*.cc' 'test/*.h' 'test/*.cc' 2>/dev/null)
+SHELL_SOURCES := $(shell git ls-files 'cmd/cantle-local/*' 'test/*.sh' 'test/*.bash' 'test/*.bats' .ci/run 2>/dev/null)
+TIDY := $(patsubst %.cc,build/tidy/%.ok,$(filter lib/%.cc cmd/%.cc,$(SOURCES)))
+lint: deps ## formatting, clang-tidy, shellcheck, man pages, layering
+	@clang-format --dry-run -Werror $(SOURCES)
+	@test/lint/layers.sh
+	@shellcheck -x $(SHELL_SOURCES)
+	@for p in man/*.[1-8]; do mandoc -T lint -W warning $$p; done
+	@$(MAKE) --no-print-directory -j2 tidy
+	@echo "lint: ok"
+tidy: $(TIDY)
+build/tidy/%.ok: %.cc .clang-tidy
+	@mkdir -p $(@D)
+	@echo "  TIDY  $<"
+	@clang-tidy --quiet $< -- $(CPPFLAGS) -std=c++20 2>$@.log || { cat $@.log; exit 1; }
+	@touch $@
+fmt: deps ## format the sources in place
+	@clang-format -i $(SOURCES)
+
+# --- installing ------------------------------------------------------------------------------------
+PREFIX ?= /usr/local
+DESTDIR ?=
+SYSCONFDIR ?= /etc
+install: all ## install to DESTDIR PREFIX
+	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/share/man $(DESTDIR)$(SYSCONFDIR)/cantle $(DESTDIR)$(PREFIX)/lib/systemd/system
+	install -m 755 $(addprefix $(B)/bin/,$(BINARIES) $(SCRIPTS)) $(DESTDIR)$(PREFIX)/bin
+	for p in man/*.[1-8]; do install -D -m 644 $$p $(DESTDIR)$(PREFIX)/share/man/man$${p##*.}/$${p##*/}; done
+	for u in systemd/*; do sed 's|@PREFIX@|$(PREFIX)|g' $$u >$(DESTDIR)$(PREFIX)/lib/systemd/system/$${u##*/}; done
+	for c in etc/*; do [ -e $(DESTDIR)$(SYSCONFDIR)/cantle/$${c##*/} ] || install -m 644 $$c $(DESTDIR)$(SYSCONFDIR)/cantle; done
 
 clean: ## remove what was built
 	rm -rf build

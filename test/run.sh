@@ -1,0 +1,80 @@
+#!/bin/bash
+# Runs test programs and prints one closing line: N passed, N failed, N skipped.
+#
+#   test/run.sh DIR SUITE...
+#
+# DIR is a build directory (build/release). SUITE is one of
+#   unit            every DIR/test/unit_*
+#   sim[:SEEDS]     the simulation, with that many seeds
+#   mutants         the simulation's mutants (a TESTING=1 build)
+#   conformance     the coordination backends
+#   bats[:FILTER]   test/bats/*.bats;  faults[:FILTER]  test/faults/*.bats; FILTER is a tag expression
+# Output of each suite goes to DIR/test/log/SUITE.log and, where something failed, to stdout.
+set -uo pipefail
+dir=$1
+shift
+log=$dir/test/log
+mkdir -p "$log"
+export CANTLE_BIN=$PWD/$dir/bin
+export PATH="$CANTLE_BIN:$PATH"
+passed=0 failed=0 skipped=0
+
+add() {
+  passed=$((passed + $1)) failed=$((failed + $2)) skipped=$((skipped + $3))
+}
+
+# One GoogleTest program: counts from its closing lines; a crash counts as one failure.
+gtest() {
+  local name=$1 out=$log/$1.log start=$SECONDS
+  shift
+  timeout "${SUITE_TIMEOUT:-3000}" "$@" >"$out" 2>&1
+  local status=$?
+  local p f s
+  p=$(sed -nE 's/^\[  PASSED  \] ([0-9]+) tests?\.$/\1/p' "$out" | tail -1)
+  f=$(sed -nE 's/^\[  FAILED  \] ([0-9]+) tests?, listed below:$/\1/p' "$out" | tail -1)
+  s=$(sed -nE 's/^\[  SKIPPED \] ([0-9]+) tests?, listed below:$/\1/p' "$out" | tail -1)
+  if [ "$status" != 0 ] && [ "${f:-0}" = 0 ]; then f=1; fi
+  add "${p:-0}" "${f:-0}" "${s:-0}"
+  printf '%-24s %s passed, %s failed, %s skipped  (%ss)\n' "$name:" "${p:-0}" "${f:-0}" "${s:-0}" $((SECONDS - start))
+  grep -hE '^(sim: |  skipped: |mutant )' "$out"
+  if [ "${f:-0}" != 0 ]; then
+    grep -E '^\[  FAILED  \]|Failure|error|violation|CHECK|SUMMARY|<0>' "$out" | head -40
+    tail -60 "$out"
+  fi
+}
+
+bats_dir() {
+  local name=$1 tests=$2 filter=$3 out=$log/$1.tap start=$SECONDS
+  local args=(-F tap -T -r)
+  [ -n "$filter" ] && args+=(--filter-tags "$filter")
+  if command -v parallel >/dev/null; then args+=(--jobs 2 --no-parallelize-within-files); fi
+  BATS_TEST_TIMEOUT=${BATS_TEST_TIMEOUT:-300} timeout "${SUITE_TIMEOUT:-3000}" bats "${args[@]}" "$tests" >"$out" 2>"$out.err"
+  local status=$? p f s
+  p=$(grep -E '^ok ' "$out" | grep -cvE '# skip')
+  s=$(grep -cE '^ok .*# skip' "$out")
+  f=$(grep -cE '^not ok ' "$out")
+  if [ "$status" != 0 ] && [ "$f" = 0 ]; then f=1; fi
+  if [ "$p" = 0 ] && [ "$f" = 0 ]; then f=1; echo "$name: no test ran"; fi
+  add "$p" "$f" "$s"
+  printf '%-24s %s passed, %s failed, %s skipped  (%ss)\n' "$name:" "$p" "$f" "$s" $((SECONDS - start))
+  grep -E '^ok .*# skip' "$out"
+  if [ "$f" != 0 ]; then
+    awk '/^not ok /{show=1} /^ok /{show=0} show' "$out" | head -300
+    tail -20 "$out.err"
+  fi
+}
+
+for suite in "$@"; do
+  kind=${suite%%:*} arg=
+  [[ $suite == *:* ]] && arg=${suite#*:}
+  case $kind in
+    unit) for t in "$dir"/test/unit_*; do [[ -x $t && $t != *.* ]] && gtest "$(basename "$t")" "$t" --gtest_color=no; done ;;
+    sim) SEEDS=${arg:-1000} gtest sim "$dir/test/sim" --gtest_color=no ;;
+    mutants) gtest mutants "$dir/test/sim" --mutants ;;
+    conformance) gtest conformance "$dir/test/conformance" --gtest_color=no ;;
+    bats | faults) bats_dir "$kind" "test/$kind" "$arg" ;;
+    *) echo "test/run.sh: unknown suite $suite"; failed=$((failed + 1)) ;;
+  esac
+done
+echo "$passed passed, $failed failed, $skipped skipped"
+[ "$failed" = 0 ] && [ "$passed" -gt 0 ]
