@@ -1,7 +1,7 @@
 // What a partd and its replpush tell each other over the partd's Unix socket (design/replication.md, "replpush").
 //
-//   mover.view   who the server is, the maps it has installed, what it holds, where its peers are
-//   drop         replpush has proved that a copy is no longer needed (S54)
+//   mover.view   who the server is, the maps it has installed, what it holds, where its peers are: one moment
+//   drop         replpush has proved that a copy is no longer needed (S54): DropRequest in client_messages.h
 //
 // and, from the partd to the replpush's socket, the notifications `map.changed` (MapChanged) and `wake` {}.
 //
@@ -11,15 +11,12 @@
 
 #include <cstdint>
 #include <map>
-#include <optional>
 #include <string>
 #include <vector>
 
-#include "lib/model/block.h"
 #include "lib/model/fields.h"
 #include "lib/model/ids.h"
 #include "lib/model/interval.h"
-#include "lib/model/metadata.h"
 #include "lib/model/version.h"
 
 namespace cantle::model {
@@ -33,7 +30,7 @@ struct TableView {
   std::string name;
   TableUuid uuid;
   TxnSeq txnseq;
-  std::optional<Metadata> map;  // absent: the asker has it
+  std::string map;  // as RouteReply::map; empty: the asker has it
   CANTLE_FIELDS(name, uuid, txnseq, map)
 };
 
@@ -77,19 +74,6 @@ struct MoverView {
   std::vector<HeldPartition> held;
   std::vector<PeerView> peers;
   CANTLE_FIELDS(self, cluster, number, incarnation, tables, held, peers)
-};
-
-// drop: refused with `conflict` where the copy is not to be unloaded, is another tenure, has a log end past `end`, or
-// where the map has changed the intervals' assignments since `txnseq`; the proof is then made again.
-struct DropProved {
-  std::string table;
-  TableUuid table_uuid;
-  PartitionId partition;
-  AssignmentId assignment;
-  Incarnation incarnation;  // of the partd that showed the copy
-  TxnSeq txnseq;            // of the map that named the targets
-  LogPoint end;             // everything up to here was pushed and proved
-  CANTLE_FIELDS(table, table_uuid, partition, assignment, incarnation, txnseq, end)
 };
 
 }  // namespace cantle::model
