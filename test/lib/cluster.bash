@@ -1,0 +1,123 @@
+# Clusters for Bats files. Load it with `load ../lib/cluster` (test/bats, test/faults).
+#
+#   setup_file() { cluster_up --servers 3; }
+#   teardown_file() { cluster_down; }
+#   teardown() { cluster_diagnose; }          # what the daemons said, when a test failed
+#
+# cluster_up makes one cluster a file, in the file's temporary directory, with ports of its own, and sets
+# CLUSTER_DIR, CANTLE_COORD, CANTLE_CLUSTER and PATH. COORD=zk runs the file on a private ZooKeeper ensemble.
+#
+# Nothing here sleeps to wait for something: wait_for has a deadline and tries again.
+# shellcheck shell=bash
+
+bats_require_minimum_version 1.5.0
+bats_load_library bats-support
+bats_load_library bats-assert
+bats_load_library bats-file
+
+export CANTLE_BIN=${CANTLE_BIN:-$(cd "$BATS_TEST_DIRNAME/../.." && pwd)/build/release/bin}
+export PATH=$CANTLE_BIN:$PATH
+
+readonly WAIT_POLL=0.05
+
+# now_ms: the monotonic enough clock of the tests.
+now_ms() {
+  local us=${EPOCHREALTIME/[.,]/}
+  printf '%s' "$((us / 1000))"
+}
+
+# wait_for SECONDS COMMAND…: until it succeeds; fails, and says what it waited for, at the deadline.
+wait_for() {
+  local seconds=$1 deadline
+  deadline=$(($(now_ms) + seconds * 1000))
+  shift
+  until "$@" >/dev/null 2>&1; do
+    if [ "$(now_ms)" -ge "$deadline" ]; then
+      echo "waited $seconds s for: $*" >&2
+      return 1
+    fi
+    sleep "$WAIT_POLL"
+  done
+}
+
+# spawn LOG COMMAND…: in the background with nothing inherited but the log (a process that holds Bats'
+# descriptors 3 and 4 keeps Bats waiting for ever). Sets SPAWN_PID.
+spawn() {
+  local log=$1 fd n
+  shift
+  (
+    exec </dev/null >"$log" 2>&1
+    for fd in "/proc/$BASHPID/fd"/*; do
+      n=${fd##*/}
+      if [ "$n" -gt 2 ]; then eval "exec $n>&-" 2>/dev/null || true; fi
+    done
+    exec "$@"
+  ) &
+  export SPAWN_PID=$!
+}
+
+# free_port: a TCP port of 127.0.0.1 that nobody listens on now.
+free_port() {
+  local port
+  while :; do
+    port=$((32700 - SRANDOM % 2000))
+    if ! (exec 9<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null; then
+      printf '%s' "$port"
+      return
+    fi
+  done
+}
+
+# cluster_up [FLAGS of cantle-local up]: once a file, in setup_file (or in a test, after cluster_down).
+# Closes Bats' descriptors for what it starts: cantle-local does.
+cluster_up() {
+  export CLUSTER_DIR=${CLUSTER_DIR:-$BATS_FILE_TMPDIR/c}
+  cantle-local --dir "$CLUSTER_DIR" up --coord "${COORD:-file}" "$@" >"$BATS_FILE_TMPDIR/up.log" 2>&1 || {
+    cat "$BATS_FILE_TMPDIR/up.log" >&2
+    return 1
+  }
+  cluster_env
+}
+
+cluster_env() {
+  export CANTLE_LOCAL_DIR=$CLUSTER_DIR
+  eval "$(cantle-local env)"
+}
+
+cluster_down() {
+  [ -n "${CLUSTER_DIR:-}" ] && [ -d "$CLUSTER_DIR/run" ] || return 0
+  cantle-local --dir "$CLUSTER_DIR" down
+}
+
+# server VERB NAME…: cantle-local on this file's cluster: `server kill p2`, `server start p2`.
+server() {
+  cantle-local --dir "$CLUSTER_DIR" "$@"
+}
+
+# cluster_diagnose: in teardown(). Says what the daemons logged, if the test failed.
+cluster_diagnose() {
+  [ "${BATS_TEST_COMPLETED:-}" != 1 ] && [ -d "${CLUSTER_DIR:-/nonexistent}/run" ] || return 0
+  echo "--- the cluster in $CLUSTER_DIR after a failed test:"
+  cantle-local --dir "$CLUSTER_DIR" status || true
+  local log
+  for log in "$CLUSTER_DIR"/run/*.log; do
+    echo "--- $log"
+    tail -n "${DIAGNOSE_LINES:-25}" "$log"
+  done
+}
+
+# verified TABLE [FLAGS]: every replica holds the same; what differs goes to stderr.
+verified() {
+  partc verify "$@" --timeout "${VERIFY_TIMEOUT:-60s}"
+}
+
+# records FILE COUNT [VALUE_BYTES [SEED]]: COUNT records as tsv, keys k0000000…, values that name key and seed.
+records() {
+  awk -v count="$2" -v size="${3:-32}" -v seed="${4:-1}" 'BEGIN {
+    for (i = 0; i < count; i++) {
+      value = sprintf("v%d.%d.", seed, i)
+      while (length(value) < size) value = value "x"
+      printf "k%07d\t%s\n", i, value
+    }
+  }' >"$1"
+}
