@@ -1,20 +1,17 @@
 #include "lib/model/metadata.h"
 
-#include <algorithm>
-
 namespace cantle::model {
 
 const Partition* Metadata::find(std::string_view routing_key) const {
-  auto it = std::upper_bound(partitions.begin(), partitions.end(), routing_key,
-                             [](std::string_view key, const Partition& p) { return key < p.interval.begin; });
-  if (it == partitions.begin()) return nullptr;
-  --it;
-  return it->interval.contains(routing_key) ? &*it : nullptr;
+  const auto it = partitions.at_or_before(routing_key);
+  return it != partitions.end() && it->interval.contains(routing_key) ? &*it : nullptr;
 }
 
-const Partition* Metadata::find(const PartitionId& id) const {
-  for (const auto& p : partitions)
-    if (p.id == id) return &p;
+const Partition* Metadata::find(const PartitionId& id) const { return partitions.find(id); }
+
+const EndedPartition* find_ended(const Metadata& metadata, const PartitionId& id) {
+  for (const auto& e : metadata.ended)
+    if (e.id == id) return &e;
   return nullptr;
 }
 
