@@ -1,0 +1,268 @@
+#include "lib/client/json.h"
+
+#include "lib/base/bytes.h"
+
+namespace cantle::client {
+namespace {
+
+// Length of the UTF-8 sequence that begins at `at`, 0 if there is none (overlong, surrogate, cut short).
+size_t utf8_length(std::string_view s, size_t at) {
+  const auto byte = [&](size_t i) { return static_cast<unsigned char>(s[i]); };
+  const unsigned char lead = byte(at);
+  if (lead < 0x80) return 1;
+  const size_t n = lead >= 0xf0 ? 4 : lead >= 0xe0 ? 3 : 2;
+  if (lead < 0xc2 || lead > 0xf4 || at + n > s.size()) return 0;
+  for (size_t i = 1; i < n; ++i)
+    if ((byte(at + i) & 0xc0) != 0x80) return 0;
+  const unsigned char second = byte(at + 1);
+  if ((lead == 0xe0 && second < 0xa0) || (lead == 0xed && second > 0x9f)) return 0;
+  if ((lead == 0xf0 && second < 0x90) || (lead == 0xf4 && second > 0x8f)) return 0;
+  return n;
+}
+
+void append_utf8(uint32_t c, std::string* out) {
+  const auto put = [&](uint32_t b) { *out += static_cast<char>(b); };
+  if (c < 0x80) {
+    put(c);
+  } else if (c < 0x800) {
+    put(0xc0 | c >> 6);
+    put(0x80 | (c & 0x3f));
+  } else if (c < 0x10000) {
+    put(0xe0 | c >> 12);
+    put(0x80 | (c >> 6 & 0x3f));
+    put(0x80 | (c & 0x3f));
+  } else {
+    put(0xf0 | c >> 18);
+    put(0x80 | (c >> 12 & 0x3f));
+    put(0x80 | (c >> 6 & 0x3f));
+    put(0x80 | (c & 0x3f));
+  }
+}
+
+class Scanner {
+ public:
+  explicit Scanner(std::string_view text) : text_(text) {}
+
+  base::Result<std::vector<JsonMember>> object() {
+    std::vector<JsonMember> members;
+    space();
+    TRY(expect('{'));
+    TRY(members_of(&members, 1));
+    space();
+    if (at_ != text_.size()) return wrong("something follows the object");
+    return members;
+  }
+
+ private:
+  tl::unexpected<base::Error> wrong(const std::string& what) const {
+    return base::fail(base::Code::invalid, "not JSON: " + what + " at byte " + std::to_string(at_ + 1));
+  }
+  void space() {
+    while (at_ < text_.size() && (text_[at_] == ' ' || text_[at_] == '\t' || text_[at_] == '\r' || text_[at_] == '\n'))
+      ++at_;
+  }
+  bool take(char c) {
+    if (at_ == text_.size() || text_[at_] != c) return false;
+    ++at_;
+    return true;
+  }
+  base::Status expect(char c) {
+    if (!take(c)) return wrong(std::string("'") + c + "' is missing");
+    return base::ok();
+  }
+
+  // Behind '{', up to and with '}'.
+  base::Status members_of(std::vector<JsonMember>* members, int depth) {
+    space();
+    if (take('}')) return base::ok();
+    while (true) {
+      JsonMember member;
+      space();
+      TRY_ASSIGN(member.name, string());
+      space();
+      TRY(expect(':'));
+      TRY(value(&member, depth));
+      if (members) members->push_back(std::move(member));
+      space();
+      if (take('}')) return base::ok();
+      TRY(expect(','));
+    }
+  }
+
+  base::Status elements(int depth) {
+    space();
+    if (take(']')) return base::ok();
+    while (true) {
+      JsonMember ignored;
+      TRY(value(&ignored, depth));
+      space();
+      if (take(']')) return base::ok();
+      TRY(expect(','));
+    }
+  }
+
+  base::Status value(JsonMember* member, int depth) {
+    if (depth > kJsonDepthMax) return wrong("nesting is too deep");
+    space();
+    if (at_ == text_.size()) return wrong("a value is missing");
+    switch (text_[at_]) {
+      case '"': {
+        member->kind = JsonMember::Kind::string;
+        TRY_ASSIGN(member->text, string());
+        return base::ok();
+      }
+      case '{':
+        ++at_;
+        member->kind = JsonMember::Kind::nested;
+        return members_of(nullptr, depth + 1);
+      case '[':
+        ++at_;
+        member->kind = JsonMember::Kind::nested;
+        return elements(depth + 1);
+      default: return literal(member);
+    }
+  }
+
+  base::Status literal(JsonMember* member) {
+    for (const std::string_view word : {"true", "false", "null"}) {
+      if (!text_.substr(at_).starts_with(word)) continue;
+      at_ += word.size();
+      member->kind = word == "null" ? JsonMember::Kind::null : JsonMember::Kind::boolean;
+      member->text = word;
+      return base::ok();
+    }
+    return number(member);
+  }
+
+  bool digits() {
+    const size_t begin = at_;
+    while (at_ < text_.size() && text_[at_] >= '0' && text_[at_] <= '9') ++at_;
+    return at_ > begin;
+  }
+  base::Status number(JsonMember* member) {
+    const size_t begin = at_;
+    take('-');
+    const bool zero = at_ < text_.size() && text_[at_] == '0';
+    if (zero) ++at_;
+    if (!zero && !digits()) return wrong("no value begins");
+    if (take('.') && !digits()) return wrong("a digit is missing");
+    if (take('e') || take('E')) {
+      if (!take('+')) take('-');
+      if (!digits()) return wrong("a digit is missing");
+    }
+    member->kind = JsonMember::Kind::number;
+    member->text = text_.substr(begin, at_ - begin);
+    return base::ok();
+  }
+
+  base::Result<std::string> string() {
+    TRY(expect('"'));
+    std::string out;
+    while (at_ < text_.size()) {
+      const auto c = static_cast<unsigned char>(text_[at_]);
+      if (c == '"') {
+        ++at_;
+        return out;
+      }
+      if (c < 0x20) return wrong("a control character in a string");
+      if (c == '\\') {
+        TRY(escape(&out));
+        continue;
+      }
+      const size_t n = utf8_length(text_, at_);
+      if (n == 0) return wrong("a string is not UTF-8");
+      out.append(text_.substr(at_, n));
+      at_ += n;
+    }
+    return wrong("a string does not end");
+  }
+
+  base::Status escape(std::string* out) {
+    ++at_;
+    if (at_ == text_.size()) return wrong("a string does not end");
+    static constexpr std::string_view kNames = "\"\\/bfnrt", kBytes = "\"\\/\b\f\n\r\t";
+    const char c = text_[at_++];
+    if (const size_t i = kNames.find(c); i != std::string_view::npos) {
+      *out += kBytes[i];
+      return base::ok();
+    }
+    if (c != 'u') return wrong("an unknown escape");
+    TRY_ASSIGN(uint32_t code, four_hex());
+    if (code >= 0xdc00 && code < 0xe000) return wrong("half a surrogate pair");
+    if (code >= 0xd800 && code < 0xdc00) {
+      if (!take('\\') || !take('u')) return wrong("half a surrogate pair");
+      TRY_ASSIGN(const uint32_t low, four_hex());
+      if (low < 0xdc00 || low >= 0xe000) return wrong("half a surrogate pair");
+      code = 0x10000 + ((code - 0xd800) << 10) + (low - 0xdc00);
+    }
+    append_utf8(code, out);
+    return base::ok();
+  }
+
+  base::Result<uint32_t> four_hex() {
+    uint32_t code = 0;
+    for (int i = 0; i < 4; ++i, ++at_) {
+      if (at_ == text_.size()) return wrong("four hex digits are missing");
+      const char c = text_[at_];
+      const int digit = c >= '0' && c <= '9'   ? c - '0'
+                        : c >= 'a' && c <= 'f' ? c - 'a' + 10
+                        : c >= 'A' && c <= 'F' ? c - 'A' + 10
+                                               : -1;
+      if (digit < 0) return wrong("four hex digits are missing");
+      code = code << 4 | static_cast<uint32_t>(digit);
+    }
+    return code;
+  }
+
+  std::string_view text_;
+  size_t at_ = 0;
+};
+
+}  // namespace
+
+bool valid_utf8(std::string_view bytes) {
+  for (size_t at = 0; at < bytes.size();) {
+    const size_t n = utf8_length(bytes, at);
+    if (n == 0) return false;
+    at += n;
+  }
+  return true;
+}
+
+void json_string(std::string_view bytes, std::string* out) {
+  static constexpr char kHex[] = "0123456789abcdef";
+  *out += '"';
+  for (const char c : bytes) {
+    const auto u = static_cast<unsigned char>(c);
+    if (c == '"' || c == '\\') {
+      *out += '\\';
+      *out += c;
+    } else if (c == '\n') {
+      *out += "\\n";
+    } else if (c == '\t') {
+      *out += "\\t";
+    } else if (u < 0x20 || u == 0x7f) {
+      *out += "\\u00";
+      *out += kHex[u >> 4];
+      *out += kHex[u & 15];
+    } else {
+      *out += c;
+    }
+  }
+  *out += '"';
+}
+
+void json_field(std::string_view name, std::string_view bytes, std::string* out) {
+  const bool text = valid_utf8(bytes);
+  json_string(std::string(name) + (text ? "" : "_hex"), out);
+  *out += ':';
+  if (text) {
+    json_string(bytes, out);
+  } else {
+    *out += '"' + base::to_hex(bytes) + '"';
+  }
+}
+
+base::Result<std::vector<JsonMember>> parse_json_object(std::string_view text) { return Scanner(text).object(); }
+
+}  // namespace cantle::client
