@@ -1,0 +1,77 @@
+#include "test/sim/seeds.h"
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+
+namespace cantle::sim {
+namespace {
+
+constexpr uint64_t kTwiceEvery = 50;
+constexpr int kFailuresShown = 3;
+
+std::string program_name = "build/release/test/sim";
+
+uint64_t number_from(const char* name, uint64_t otherwise) {
+  const char* text = std::getenv(name);
+  return text && *text ? std::strtoull(text, nullptr, 10) : otherwise;
+}
+
+std::string repeat_command(uint64_t seed) {
+  const auto* info = testing::UnitTest::GetInstance()->current_test_info();
+  std::string command = "SEED=" + std::to_string(seed) + " TRACE=1 " + program_name;
+  if (info) command += std::string(" --gtest_filter=") + info->test_suite_name() + "." + info->name();
+  return command;
+}
+
+double seconds_since(std::chrono::steady_clock::time_point then) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - then).count();
+}
+
+}  // namespace
+
+void set_program(std::string argv0) { program_name = std::move(argv0); }
+
+void run_seeds(const char* what, uint64_t default_count, const RunSeed& run) {
+  const bool one = std::getenv("SEED") != nullptr;
+  const uint64_t first = one ? number_from("SEED", 1) : number_from("FIRST", 1);
+  const uint64_t count = one ? 1 : number_from("SEEDS", default_count);
+  const auto begun = std::chrono::steady_clock::now();
+  uint64_t events = 0, done = 0, twice = 0;
+  int failures = 0;
+  for (uint64_t seed = first; seed < first + count && failures < kFailuresShown; ++seed) {
+    const Verdict verdict = run(seed);
+    events += verdict.events;
+    ++done;
+    if (!verdict.violation.empty()) {
+      ++failures;
+      ADD_FAILURE() << what << " seed " << seed << ": " << verdict.violation << "\n  repeat: " << repeat_command(seed);
+    }
+    if (one || seed % kTwiceEvery == 0) {
+      ++twice;
+      if (run(seed).trace_hash != verdict.trace_hash) {
+        ++failures;
+        ADD_FAILURE() << what << " seed " << seed << " gave another trace the second time\n  repeat: " << repeat_command(seed);
+      }
+    }
+  }
+  const double seconds = seconds_since(begun);
+  std::printf("%s: %llu seeds (%llu of them twice) in %.1f s, %.0f seeds/s, %.0f events/seed\n", what,
+              static_cast<unsigned long long>(done), static_cast<unsigned long long>(twice), seconds,
+              static_cast<double>(done + twice) / seconds, static_cast<double>(events) / static_cast<double>(done ? done : 1));
+  std::fflush(stdout);
+}
+
+uint64_t seeds_until_caught(uint64_t limit, const RunSeed& run, std::string* violation) {
+  for (uint64_t seed = 1; seed <= limit; ++seed) {
+    Verdict verdict = run(seed);
+    if (verdict.violation.empty()) continue;
+    *violation = std::move(verdict.violation);
+    return seed;
+  }
+  return 0;
+}
+
+}  // namespace cantle::sim

@@ -1,0 +1,36 @@
+// Seeds: which ones a simulation runs, how it reports, and the proof that a seed decides everything.
+//
+// Use
+//   TEST(SimPush, every_promise_is_kept) {
+//     sim::run_seeds("push", 1000, [](uint64_t seed) { World w(seed); w.run(); return w.verdict(); });
+//   }
+//
+// Environment: SEED=17 runs that one alone; SEEDS=20000 how many; FIRST=1 the first; TRACE=1 prints events.
+// Every kTwiceEvery-th seed is run twice and must give the same trace hash. A failure prints the seed
+// and the command that repeats it; the first kFailuresShown are shown, then the run ends.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+
+namespace cantle::sim {
+
+struct Verdict {
+  uint64_t trace_hash = 0;
+  uint64_t events = 0;
+  std::string violation;  // empty: every promise was kept
+};
+
+using RunSeed = std::function<Verdict(uint64_t seed)>;
+
+// Runs the seeds and reports failures to GoogleTest; prints seeds per second.
+void run_seeds(const char* what, uint64_t default_count, const RunSeed& run);
+
+// For mutants: the number of seeds until one shows a violation; 0 when `limit` were not enough.
+uint64_t seeds_until_caught(uint64_t limit, const RunSeed& run, std::string* violation);
+
+// The program's own name, for the command that repeats a failure.
+void set_program(std::string argv0);
+
+}  // namespace cantle::sim
