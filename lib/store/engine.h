@@ -1,0 +1,249 @@
+// Engine: the store of one partd: journal, overlay, index, and the partitions in them. The same code runs
+// in the daemon and in the simulator; only Disk, IndexFactory, Executor and Clock differ.
+//
+// Use
+//   TRY_ASSIGN(auto engine, Engine::open({disk, indexes, executor, clock, page.get()}, config, identity));
+//   engine->report()                                     // what recovery found
+//   engine->on_fatal([&](const Error& e) { exit… });     // a failed sync or write is final
+//   TRY(engine->create(spec, [](Status s) { … }));       // durable when called back
+//   TRY_ASSIGN(auto lsn, engine->append(partition, payload, [](Result<Lsn> durable) { … }));
+//   TRY_ASSIGN(auto found, engine->get(partition, key)); // only what is durable is ever seen
+//   engine->tick();                                      // every 50 to 200 ms
+//   engine->shutdown([] { … });                          // drains, checkpoints, marks the root clean
+//
+// Push tables: committed means durable here; in overlay, index and ingest the newest version of a key wins, so
+// records may come in any order and more than once.
+//
+// Invariants
+//   * A done callback that says ok comes after the fdatasync that covers its block, and all blocks before it
+//     in the journal, in the order of the appends (invariant 5 of design/README.md, R01).
+//   * The index never holds what is not durable in the journal; the applied LSN never passes the durable one
+//     (invariant 8).
+//   * After a fatal error nothing is called back with ok any more, and nothing is written.
+//   * LSNs of a partition are contiguous; its log on this server is chained; a child's begins behind its
+//     parent's last block.
+//   * A divide changes memory at once and the index in one transaction; it costs the same whatever the size (S45).
+//   * Nothing of an extent that an owner has is freed; a new tenure always has a new extent.
+//
+// Errors of append: not_found (no such live tenure), overloaded (the overlay or the queue is full; retry),
+// read_only (no room on the disk), malformed and too_large (payload), faulted (after a fatal error).
+//
+// Ownership: owns none of its Parts; they must outlive it. Destroying it without shutdown() is a crash, and
+// recovery copes with it; callbacks not yet made are never made.
+// Threads: the loop thread only; callbacks are made on it, never from inside the call that takes them.
+// Units: bytes; Durations.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "lib/base/result.h"
+#include "lib/base/time.h"
+#include "lib/model/block.h"
+#include "lib/model/ids.h"
+#include "lib/model/interval.h"
+#include "lib/model/version.h"
+#include "lib/store/data_dir.h"
+#include "lib/store/disk.h"
+#include "lib/store/executor.h"
+#include "lib/store/index.h"
+#include "lib/store/live_page.h"
+#include "lib/store/position.h"
+#include "lib/store/tenure.h"
+
+namespace cantle::store {
+
+struct EngineConfig {
+  uint64_t segment_bytes = uint64_t{64} << 20;   // of each journal segment; at least 16 KiB
+  uint64_t overlay_bytes = uint64_t{64} << 20;   // both halves together
+  base::Duration overlay_age = std::chrono::seconds(1);
+  uint64_t group_bytes_max = uint64_t{8} << 20;  // of one sync group
+  uint64_t queue_bytes_max = uint64_t{32} << 20; // appended and not yet durable
+  uint64_t slice_bytes = uint64_t{4} << 20;      // of one apply transaction
+  uint32_t slice_records = 8192;
+  base::Duration checkpoint_interval = std::chrono::seconds(5);
+  base::Duration retention_time = std::chrono::hours(24);  // for those that have not confirmed
+  uint64_t retention_bytes = 0;                  // 0: a tenth of the disk, 64 GiB at most
+  uint64_t reserve_bytes = 0;                    // 0: a twentieth of the disk, 256 MiB at most; below: read-only
+  base::Duration trash_time = std::chrono::hours(24);
+  uint32_t free_records = 2000;                  // records freed in one background transaction
+};
+
+struct EngineParts {
+  Disk& disk;
+  IndexFactory& indexes;
+  Executor& executor;
+  base::Clock& clock;
+  LivePage* live = nullptr;  // told the durable end, if given
+};
+
+struct TenureSpec {
+  TenureId id;
+  model::TableUuid table;
+  model::Region region;
+  model::Interval interval;
+};
+
+// A divide's child. `assignment` none: this server does not hold it; its part stays with the ended parent's
+// tenure (state aside) until that is dropped.
+struct ChildSpec {
+  model::PartitionId partition;
+  model::Region region;
+  model::AssignmentId assignment;
+};
+
+struct DamagedPlace {
+  JournalPosition from;       // the first bad frame
+  JournalPosition to;         // the next good one
+  std::string what;
+};
+
+struct RecoveryReport {
+  bool clean = false;           // the root said so
+  bool first = false;           // an empty directory
+  bool index_rebuilt = false;   // the index was damaged, foreign or gone; tenures that are not `whole` need their peers
+  std::string index_reason;
+  uint64_t frames = 0, records = 0, bytes = 0;  // replayed
+  uint64_t torn_bytes = 0;      // cut from the tail, zeroed and synced
+  std::vector<DamagedPlace> damaged;
+  base::Duration took{};
+};
+
+struct EngineStatus {
+  bool read_only = false;
+  std::string read_only_reason;
+  bool faulted = false;
+  JournalPosition head;             // the first byte not durable
+  uint64_t oldest_segment = 0, segments = 0, journal_bytes = 0;
+  uint64_t overlay_bytes = 0, overlay_records = 0, queue_bytes = 0;
+  uint64_t appended_blocks = 0, appended_bytes = 0, syncs = 0, applied_records = 0;
+  uint64_t freeing_extents = 0, trash_tenures = 0;
+  uint64_t lost_places = 0;         // damaged blocks that were marked lost
+  Space disk;
+  IndexSpace index;
+  uint64_t reader_lag = 0;          // Index::oldest_reader_lag
+};
+
+class Engine {
+ public:
+  static base::Result<std::unique_ptr<Engine>> open(EngineParts parts, const EngineConfig& config, const Identity& identity);
+  ~Engine();
+
+  const RecoveryReport& report() const;
+  EngineStatus status() const;
+  void on_fatal(std::function<void(const base::Error&)> fn);
+  // Called on the loop each time the server turns read-only or back.
+  void on_read_only(std::function<void(bool read_only, const std::string& reason)> fn);
+  // Time passed: age of the overlay, checkpoints, space, retention, trash, freeing, scanning of unknown hashes.
+  void tick();
+  // Applies everything, writes a clean root, calls back. Appends are refused from here on.
+  void shutdown(std::function<void(base::Status)> done);
+
+  // --- tenures ------------------------------------------------------------------------------------
+  std::vector<Tenure> tenures() const;                                      // trash not among them
+  std::optional<Tenure> find(const model::PartitionId& partition) const;    // the live one
+  std::optional<Tenure> find(const TenureId& id) const;                     // any state but trash
+  using Done = std::function<void(base::Status)>;
+  // exists: this very tenure is there. A live tenure of the same partition under another assignment is set
+  // aside. Appends are taken once it has been called back.
+  base::Status create(const TenureSpec& spec, Done done);
+  // Another assignment id for the same copy.
+  base::Status retag(const TenureId& from, const model::AssignmentId& to, Done done);
+  // Sets a live tenure aside: no more appends or answers; its data stays until drop().
+  base::Status set_aside(const TenureId& id, Done done);
+  // After proof: to the trash, and from there, after the trash time, freed in the background.
+  base::Status drop(const TenureId& id, Done done);
+  // Out of the trash again, as aside.  not_found: freed already.
+  base::Status restore(const TenureId& id, Done done);
+  // Ends `parent` at its last appended LSN; returns that point. Children take appends at once. Idempotent for one
+  // attempt; conflict where the parent was divided by another.
+  base::Result<model::LogPoint> divide(const model::PartitionId& parent, const model::AttemptId& attempt, std::string_view point,
+                                       const ChildSpec& low, const ChildSpec& high, Done done);
+  // Every replica was compared with, both ways: what was damaged here is marked lost and passed over.
+  base::Status mark_whole(const TenureId& id, Done done);
+
+  // --- writing ------------------------------------------------------------------------------------
+  using Appended = std::function<void(base::Result<model::Lsn>)>;  // LSN of the last record; outcome_unknown after a fatal error
+  // One block of records (wire/block.h), 1 record to kBlockMax bytes; keys in the tenure's interval. Returns the LSN of the last record.
+  base::Result<model::Lsn> append(const model::PartitionId& partition, std::string payload, Appended done);
+  // Would an append be taken now? The error it would get.
+  base::Status can_append(const model::PartitionId& partition) const;
+  struct Chunk {
+    uint64_t snapshot = 0;
+    std::string records;      // in key order
+    std::string through_key;  // everything up to here is in this chunk or an earlier one
+    bool last = false;
+  };
+  // A snapshot's chunk straight into the extent, past the journal; durable when called back. A chunk of another
+  // snapshot number begins anew; one at or before `fill.to` is only confirmed.
+  base::Status ingest(const TenureId& id, Chunk chunk, Done done);
+
+  // --- reading ------------------------------------------------------------------------------------
+  // Views are valid until the loop's next turn. All reads of one turn see one snapshot of the index. `partition` is a live tenure's.
+  base::Result<std::optional<Found>> get(const model::PartitionId& partition, std::string_view key);
+  using Each = std::function<bool(std::string_view key, const Found& found)>;
+  base::Result<ScanEnd> scan(const model::PartitionId& partition, const ScanRange& range, const Each& each);
+  // The same on a read thread, for when the index is not resident; the overlay's part is taken now.
+  struct Fetched {
+    bool deleted = false;
+    model::Version version;
+    std::string value;
+    uint8_t flags = 0;
+  };
+  void get_async(const model::PartitionId& partition, std::string_view key, std::function<void(base::Result<std::optional<Fetched>>)> done);
+  struct ScanRow {
+    std::string key;
+    Fetched record;
+  };
+  struct ScanRows {
+    std::vector<ScanRow> rows;
+    ScanEnd end;
+  };
+  void scan_async(const model::PartitionId& partition, const ScanRange& range, std::function<void(base::Result<ScanRows>)> done);
+  // Which of the entries this tenure does not hold at that version or a newer one, durable. Indexes, ascending.
+  struct Offer {
+    std::string_view key;
+    model::Version version;
+  };
+  base::Result<std::vector<uint32_t>> lacking(const model::PartitionId& partition, const std::vector<Offer>& offers);
+  // Hash and counts of exactly the log up to the returned point; drains the overlay first, and scans what is not known yet.
+  struct HashAt {
+    ContentHash hash;
+    model::LogPoint at;
+  };
+  void hash(const model::PartitionId& partition, std::function<void(base::Result<HashAt>)> done);
+  // Keys that cut the partition into n parts of about equal bytes: n - 1 of them, or fewer. From the index, on a read thread.
+  void sample(const model::PartitionId& partition, uint32_t n, std::function<void(base::Result<std::vector<std::string>>)> done);
+  // Payload bytes and records, as of the last apply; `exact` false while a child's own are being counted.
+  struct Size {
+    uint64_t bytes = 0, records = 0;
+    bool exact = true;
+  };
+  Size size(const model::PartitionId& partition) const;
+
+  // --- positions ----------------------------------------------------------------------------------
+  std::optional<model::LogPoint> log_end(const model::PartitionId& partition) const;  // appended
+  std::optional<model::LogPoint> durable(const model::PartitionId& partition) const;
+  std::optional<model::LogPoint> applied(const model::PartitionId& partition) const;
+  // The highest version in the log or the root: never stamp at or below it.
+  model::Version highest_version() const;
+  // The lowest LSN of a tenure's log that some target has not confirmed; its segments stay within the retention
+  // bounds. Max: nothing is needed. What was never set is needed from the log's start.
+  void set_needed(const TenureId& id, model::Lsn from);
+  // Applies all that is durable now, then calls back. Tests, snapshots, `hash`.
+  void drain(Done done);
+  // The index, for snapshots and samples within this process. Readers only.
+  Index& index();
+
+ private:
+  struct Impl;
+  explicit Engine(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace cantle::store
