@@ -61,8 +61,9 @@ struct PeerView {
   ServerId server;
   std::string tcp;  // host:port
   Incarnation incarnation;
-  bool live = false;  // registered under nodes/active now
-  CANTLE_FIELDS(server, tcp, incarnation, live)
+  ServerNumber number;  // 0: not known; tells whose records carry it in their versions
+  bool live = false;    // registered under nodes/active, as far as this server knows
+  CANTLE_FIELDS(server, tcp, incarnation, number, live)
 };
 
 struct MoverView {

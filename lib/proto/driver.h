@@ -8,7 +8,7 @@
 // Use, the same for every driver
 //   for (auto& e : driver.step(Begin{now})) perform(e);      // => Look
 //   Look    read, after a sync: the map, `observed`, the live partition servers; answer with Looked
-//   Submit  send the operation as a change with `base: latest`; answer with Changed
+//   Submit  have the operation committed (`md.change` with base: latest); answer with Changed
 //   Waiting tell whoever asks why nothing moves, and for whom; sent when the answer differs from the last
 //   Ended   let go of the task; nothing comes after it
 // The shell calls step(Tick) now and then, and step(Hint) when a watch fires.
@@ -32,6 +32,7 @@
 #include "lib/base/time.h"
 #include "lib/model/ids.h"
 #include "lib/model/metadata.h"
+#include "lib/model/operation.h"
 
 namespace cantle::proto {
 
@@ -41,9 +42,6 @@ struct World {
   std::map<model::ServerId, model::TxnSeq> observed;  // observed/<server> of this table
   std::set<model::ServerId> live;                     // partition servers under nodes/active
 };
-
-enum class Step : uint8_t { initialize = 1, finalize, abort };
-std::string_view to_string(Step step);
 
 namespace driver {
 // Inputs.
@@ -60,11 +58,9 @@ struct Look {
   uint64_t number = 0;
   bool operator==(const Look&) const = default;
 };
-// finalize of a split: `ready` lists the child assignments that have everything; the others enter as INITIALIZING.
 struct Submit {
   uint64_t number = 0;
-  Step what = Step::initialize;
-  std::vector<model::AssignmentId> ready;
+  model::Operation operation;
   bool operator==(const Submit&) const = default;
 };
 struct Waiting {
@@ -103,7 +99,7 @@ class DriverBase {
     driver::Ended end;
   };
   static Decision wait(std::string why, std::vector<model::ServerId> for_whom = {});
-  static Decision submit(Step what, std::vector<model::AssignmentId> ready = {});
+  static Decision submit(model::Operation operation);
   static Decision end(driver::Outcome outcome, std::string reason = {});
 
   // `world.map` is there and not dropped.
@@ -133,7 +129,7 @@ class DriverBase {
   driver::Waiting waiting_;
 };
 
-// Slots of a list of assignments of which one in `who` holds; and the majority of n.
+// Of n slots.
 constexpr size_t majority_of(size_t n) { return n / 2 + 1; }
 
 }  // namespace cantle::proto

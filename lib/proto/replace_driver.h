@@ -23,6 +23,8 @@ class ReplaceDriver final : public DriverBase {
   Decision decide(const World& world) override;
 
  private:
+  Decision decide_ended(const model::Metadata& map) const;
+
   model::AttemptId attempt_;
   std::optional<model::Move> seen_;
 };
