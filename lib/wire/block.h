@@ -29,7 +29,7 @@
 
 namespace cantle::wire {
 
-constexpr size_t kBlockHeaderSize = 112;
+constexpr size_t kBlockHeaderSize = 104;
 constexpr uint32_t kBlockMagic = 0x4b4c4243;  // "CBLK" in a little-endian file
 constexpr uint16_t kBlockFormat = 1;
 
