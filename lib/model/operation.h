@@ -103,7 +103,8 @@ struct Initialize {
 };
 
 // Expects phase `filling`, and in `ready` a majority of each child's assignments. Of those one with a source needs
-// that source AVAILABLE, one without must itself be AVAILABLE; they enter AVAILABLE, all others INITIALIZING.
+// that source AVAILABLE, one without must itself be AVAILABLE. These, and what is AVAILABLE anyway, enter AVAILABLE,
+// all others INITIALIZING.
 // Parent out, children in, in one transaction (S41); the parent is remembered in `ended`.
 struct FinalizeSplit {
   PartitionId partition;
