@@ -1,6 +1,6 @@
 #include "lib/client/format.h"
 
-#include "lib/client/json.h"
+#include "lib/daemon/json.h"
 
 namespace cantle::client {
 
@@ -90,17 +90,27 @@ void write_tsv(std::string_view text, std::string* out) {
   }
 }
 
+void write_json(std::string_view key, std::string_view value, std::string* out) {
+  daemon::Json j;
+  j.object();
+  const auto member = [&](const std::string& name, std::string_view bytes) {
+    if (daemon::is_utf8(bytes))
+      j.member(name, bytes);
+    else
+      j.member(name + "_b64", daemon::to_base64(bytes));
+  };
+  member("key", key);
+  member("value", value);
+  j.end();
+  *out += j.str();
+  *out += '\n';
+}
+
 }  // namespace
 
 void write_entry(Format format, std::string_view key, std::string_view value, std::string* out) {
   switch (format) {
-    case Format::jsonl:
-      *out += '{';
-      json_field("key", key, out);
-      *out += ',';
-      json_field("value", value, out);
-      *out += "}\n";
-      return;
+    case Format::jsonl: write_json(key, value, out); return;
     case Format::tsv:
       write_tsv(key, out);
       *out += '\t';

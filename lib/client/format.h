@@ -1,6 +1,7 @@
 // Formats: records as text, the way `partc load` and `dump` read and write them.
 //
-//   jsonl   {"key": "…", "value": "…"} a line; bytes that are not UTF-8 as "key_hex", "value_hex"; a delete is
+//   jsonl   {"key": "…", "value": "…"} a line; bytes that are not UTF-8 in base64 as "key_b64", "value_b64"
+//           (which count where both are there, so that what --json printed can be loaded); a delete is
 //           {"key": "…", "deleted": true}. With a key field: any object a line, key = that field, value = the line.
 //   tsv     key TAB value; \t \n \r \\ stand for a tab, a newline, a carriage return and a backslash
 //   deb822  stanzas, parted by empty lines; key = the field Package (or the key field), value = the bytes of the

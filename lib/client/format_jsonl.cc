@@ -1,6 +1,5 @@
 #include <optional>
 
-#include "lib/base/bytes.h"
 #include "lib/client/format.h"
 #include "lib/client/json.h"
 
@@ -26,18 +25,24 @@ class JsonlParser final : public Parser {
   base::Result<Entry> record(std::string_view text) {
     TRY_ASSIGN(const auto members, parse_json_object(text));
     Entry entry;
-    std::optional<std::string> key, value;
+    std::optional<std::string> key, key_b64, value, value_b64;
     for (const auto& m : members) {
-      if (m.name == "key" || m.name == "key_hex") {
+      if (m.name == "key") {
         TRY(bytes_of(m, &key));
-      } else if (m.name == "value" || m.name == "value_hex") {
+      } else if (m.name == "key_b64") {
+        TRY(bytes_of(m, &key_b64));
+      } else if (m.name == "value") {
         TRY(bytes_of(m, &value));
+      } else if (m.name == "value_b64") {
+        TRY(bytes_of(m, &value_b64));
       } else if (m.name == "deleted" && m.kind == Kind::boolean) {
         entry.deleted = m.text == "true";
-      } else if (m.name != "version") {  // dump --versions writes it; loading stamps a new one
+      } else if (m.name != "version") {  // --json prints it; loading stamps a new one
         return base::fail(base::Code::invalid, "unknown field '" + m.name + "'");
       }
     }
+    if (key_b64) key = std::move(key_b64);
+    if (value_b64) value = std::move(value_b64);
     if (!key) return base::fail(base::Code::invalid, "there is no field key");
     if (!value && !entry.deleted) return base::fail(base::Code::invalid, "there is no field value");
     if (value && entry.deleted) return base::fail(base::Code::invalid, "a value, and deleted");
@@ -49,11 +54,11 @@ class JsonlParser final : public Parser {
   base::Status bytes_of(const JsonMember& m, std::optional<std::string>* out) {
     if (m.kind != Kind::string) return base::fail(base::Code::invalid, "field " + m.name + " is not a string");
     if (*out) return base::fail(base::Code::invalid, "field " + m.name + " is there twice");
-    if (!m.name.ends_with("_hex")) {
+    if (!m.name.ends_with("_b64")) {
       *out = m.text;
       return base::ok();
     }
-    TRY_ASSIGN(*out, base::from_hex(m.text));
+    TRY_ASSIGN(*out, from_base64(m.text));
     return base::ok();
   }
 

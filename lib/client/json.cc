@@ -1,7 +1,5 @@
 #include "lib/client/json.h"
 
-#include "lib/base/bytes.h"
-
 namespace cantle::client {
 namespace {
 
@@ -220,49 +218,28 @@ class Scanner {
 
 }  // namespace
 
-bool valid_utf8(std::string_view bytes) {
-  for (size_t at = 0; at < bytes.size();) {
-    const size_t n = utf8_length(bytes, at);
-    if (n == 0) return false;
-    at += n;
-  }
-  return true;
-}
-
-void json_string(std::string_view bytes, std::string* out) {
-  static constexpr char kHex[] = "0123456789abcdef";
-  *out += '"';
-  for (const char c : bytes) {
-    const auto u = static_cast<unsigned char>(c);
-    if (c == '"' || c == '\\') {
-      *out += '\\';
-      *out += c;
-    } else if (c == '\n') {
-      *out += "\\n";
-    } else if (c == '\t') {
-      *out += "\\t";
-    } else if (u < 0x20 || u == 0x7f) {
-      *out += "\\u00";
-      *out += kHex[u >> 4];
-      *out += kHex[u & 15];
-    } else {
-      *out += c;
-    }
-  }
-  *out += '"';
-}
-
-void json_field(std::string_view name, std::string_view bytes, std::string* out) {
-  const bool text = valid_utf8(bytes);
-  json_string(std::string(name) + (text ? "" : "_hex"), out);
-  *out += ':';
-  if (text) {
-    json_string(bytes, out);
-  } else {
-    *out += '"' + base::to_hex(bytes) + '"';
-  }
-}
-
 base::Result<std::vector<JsonMember>> parse_json_object(std::string_view text) { return Scanner(text).object(); }
+
+base::Result<std::string> from_base64(std::string_view text) {
+  static constexpr std::string_view kDigits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+  if (text.size() % 4 != 0) return base::fail(base::Code::invalid, "not base64: the length is no multiple of four");
+  size_t digits = text.size();
+  for (int i = 0; i < 2 && digits > 0 && text[digits - 1] == '='; ++i) --digits;
+  std::string out;
+  uint32_t bits = 0;
+  int have = 0;
+  for (size_t i = 0; i < digits; ++i) {
+    const size_t digit = kDigits.find(text[i]);
+    if (digit == std::string_view::npos)
+      return base::fail(base::Code::invalid, "not base64 at byte " + std::to_string(i + 1));
+    bits = bits << 6 | static_cast<uint32_t>(digit);
+    have += 6;
+    if (have < 8) continue;
+    have -= 8;
+    out += static_cast<char>(bits >> have & 0xff);
+  }
+  if ((bits & ((1u << have) - 1)) != 0) return base::fail(base::Code::invalid, "not base64: stray bits at the end");
+  return out;
+}
 
 }  // namespace cantle::client

@@ -73,7 +73,7 @@ TEST(Tsv, escapes_stand_for_what_would_end_a_field_or_a_line) {
 TEST(Jsonl, records_deletes_and_bytes) {
   const auto r = read(Format::jsonl,
                       "{\"key\": \"a\", \"value\": \"\\u00e9\\ud83d\\ude00\\n\"}\n"
-                      "{\"value_hex\":\"00ff\",\"key_hex\":\"fe\"}\n"
+                      "{\"value_b64\":\"AP8=\",\"key\":\"%FE\",\"key_b64\":\"/g==\"}\n"
                       "{\"key\":\"gone\",\"deleted\":true}\n"
                       "{\"key\":\"v\",\"value\":\"1\",\"version\":\"00\"}\n");
   EXPECT_TRUE(r.rejected.empty());
@@ -97,7 +97,7 @@ TEST(Jsonl, what_is_not_a_record_is_rejected_and_says_why) {
       "{\"key\":\"\",\"value\":\"\"}",
       "{\"key\":\"a\",\"value\":\"\\ud800\"}",
       "{\"key\":\"a\",\"value\":\"\xff\"}",
-      "{\"key_hex\":\"0\",\"value\":\"\"}",
+      "{\"key_b64\":\"0\",\"value\":\"\"}",
       "{\"key\":\"a\",\"value\":\"b\",\"deleted\":true}",
       "{\"key\":\"a\",\"value\":\"b\",}",
       "{\"key\":\"a\",\"value\":01}",
