@@ -107,7 +107,8 @@ class Session {
  public:
   virtual ~Session() = default;
 
-  // A null watch sets none.
+  // A null watch sets none. A read that fails sets none either, save exists() of a znode that is not there.
+  // Requests of one session take effect in the order they were made.
   virtual void get(std::string path, Watch watch, Done<Node> done) = 0;
   virtual void exists(std::string path, Watch watch, Done<Stat> done) = 0;  // not_found if it does not
   virtual void children(std::string path, Watch watch, Done<Children> done) = 0;
@@ -132,6 +133,9 @@ class Session {
 struct Options {
   std::string url;
   base::Duration session_timeout = std::chrono::seconds(4);
+  // How long a request may wait for its answer; 0: twice the session timeout. Then a read ends with
+  // `unavailable`, a change with `unavailable` or `outcome_unknown`.
+  base::Duration operation_timeout{0};
 };
 // invalid for a URL that is neither zk:// nor file://, or a directory that cannot be used.
 base::Result<std::unique_ptr<Session>> open(io::Loop& loop, const Options& options);
