@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <string>
 
+#include "lib/model/fields.h"
 #include "lib/model/ids.h"
 
 namespace cantle::model {
@@ -55,6 +56,7 @@ struct LogPoint {
   Epoch epoch;
   Lsn lsn;
   uint32_t crc = 0;
+  CANTLE_FIELDS(epoch, lsn, crc)
   auto operator<=>(const LogPoint&) const = default;
 };
 
