@@ -10,7 +10,8 @@
 //   * Out of descriptors: it gives up one it kept in reserve to tell one waiting peer "no" by closing, then
 //     leaves the others waiting for kAcceptPause; no busy loop, at most one log line a second.
 //   * Over `connections_max`: what comes is closed at once, kAcceptsPerTurn a pause.
-// Ownership: connections handed out are the callback's. Destroy before the loop.
+// Ownership: connections handed out are the callback's. In the callback close() is allowed, destroying the
+// Listener is not. Destroy it before the loop.
 #pragma once
 
 #include <cstdint>

@@ -43,6 +43,7 @@ struct PeerOptions {
   Identity identity;       // with a cluster or a token: says hello first, and no call is sent before the answer
   base::Duration connect_timeout = kConnectTimeout;
   base::Duration backoff_min = kBackoffMin, backoff_max = kBackoffMax;
+  bool stay_connected = false;  // connects without a call, and again after each backoff
   size_t inflight_max = 8192;
   size_t output_max = size_t{64} << 20;
 };

@@ -37,6 +37,8 @@ class Loop;
 
 namespace cantle::rpc {
 
+struct Session;
+
 struct ServerLimits {
   size_t connections = 1000;                            // lowered to what the descriptor limit leaves (R40)
   size_t inflight = 1024;                               // requests of one connection not yet answered
