@@ -46,17 +46,19 @@ Duration Histogram::mean() const {
   return count_ == 0 ? Duration::zero() : Duration(static_cast<int64_t>(sum_ / static_cast<double>(count_)));
 }
 
-void GapMeter::acknowledged(Instant now) {
-  if (running_) {
-    const Duration gap = now - last_;
-    if (gap > longest_) {
-      longest_ = gap;
-      longest_end_ = now;
-    }
-    if (each_) each_(now, gap);
-  }
+void GapMeter::sent(Instant now) {
+  if (!running_) last_ = now;
   running_ = true;
+}
+
+void GapMeter::acknowledged(Instant now) {
+  const Duration gap = now - last_;
   last_ = now;
+  if (gap > longest_) {
+    longest_ = gap;
+    longest_end_ = now;
+  }
+  if (each_) each_(now, gap);
 }
 
 Pacer::Pacer(double per_second, Instant now) : rate_(per_second), start_(now) {}

@@ -28,14 +28,15 @@ class Histogram {
   base::Duration max_{0};
 };
 
-// Gaps between one acknowledgement and the next.
+// Gaps: how long somebody waited without any acknowledgement coming. A gap runs from one acknowledgement to the
+// next, or, when nothing was waiting in between, from the first request after that.
 class GapMeter {
  public:
   // `each` is called with every gap as it ends.
   explicit GapMeter(std::function<void(base::Instant end, base::Duration gap)> each = {}) : each_(std::move(each)) {}
+  void sent(base::Instant now);  // a request is under way
   void acknowledged(base::Instant now);
-  // We pause by ourselves (nothing waits for an answer): that is nobody's gap.
-  void idle() { running_ = false; }
+  void idle() { running_ = false; }  // nothing is under way any more
   base::Duration longest() const { return longest_; }
   base::Instant longest_end() const { return longest_end_; }
 

@@ -1,0 +1,81 @@
+#include "lib/client/flow.h"
+
+#include <algorithm>
+
+#include "lib/io/loop.h"
+
+namespace cantle::client {
+
+using base::Code;
+
+Flow::Flow(Client& client, std::string table, Purpose purpose, base::Duration timeout)
+    : client_(client),
+      table_(std::move(table)),
+      purpose_(purpose),
+      attempts_({.deadline = timeout.count() > 0 ? timeout : client.options_.retry.deadline,
+                 .repeat_unknown = client.options_.retry.repeat_unknown},
+                client.loop_.now()) {}
+
+void Flow::begin() {
+  ++client_.counts_.requests;
+  find_map();
+}
+
+void Flow::find_map() {
+  client_.with_map(table_, at_least_, [self = shared_from_this()](base::Result<MapPtr> map) {
+    if (map) return self->attempt(*map);
+    self->attempt_failed({}, map.error(), 0);
+  });
+}
+
+void Flow::attempt(const MapPtr& map) {
+  acted_on_ = map->txnseq;
+  const model::Partition* partition = locate(*map);
+  if (!partition) return;
+  const auto order = candidates(*partition, purpose_, spread(), client_.health_, client_.loop_.now());
+  const auto fresh = std::find_if(order.begin(), order.end(), [&](const auto& s) { return !tried_.contains(s); });
+  if (order.empty())
+    return attempt_failed({}, {Code::unavailable, "no server of the partition answers requests yet"}, 0);
+  const auto server = fresh == order.end() ? order.front() : *fresh;
+  tried_.insert(server);
+  const auto others = std::count_if(order.begin(), order.end(), [&](const auto& s) { return !tried_.contains(s); });
+  send(server, map, static_cast<size_t>(others));
+}
+
+void Flow::send(const model::ServerId& server, const MapPtr& map, size_t others) {
+  ++client_.counts_.attempts;
+  const auto left = std::max(attempts_.deadline() - client_.loop_.now(), base::Duration(std::chrono::milliseconds(1)));
+  const auto limit = std::min(left, client_.options_.attempt);
+  auto params = encode(map->txnseq, static_cast<uint32_t>(std::max<int64_t>(1, base::to_ms(limit))));
+  client_.call(server, std::string(method()), std::move(params), limit + kAnswerGrace,
+               [self = shared_from_this(), server, others](base::Result<std::string_view> result) {
+                 if (!result) return self->attempt_failed(server, result.error(), others);
+                 self->client_.health_.answered(server);
+                 if (const auto read = self->succeeded(*result); !read) self->give_up(read.error());
+               });
+}
+
+void Flow::attempt_failed(const model::ServerId& server, const base::Error& error, size_t others) {
+  ++client_.counts_.errors[std::string(base::code_name(error.code))];
+  const auto now = client_.loop_.now();
+  const bool told = error.code == Code::outcome_unknown && !error.detail.empty();  // the server itself said so
+  if ((error.code == Code::unavailable || error.code == Code::outcome_unknown) && !told && !server.name.empty())
+    client_.health_.failed(server, now);
+  Next next = attempts_.failed(error, now, others, client_.random_);
+  if (!next.retry) return give_up(attempts_.answer());
+  ++client_.counts_.retries;
+  if (error.code == Code::stale_route && next.at_least <= acted_on_) next.at_least = acted_on_.next();
+  if (next.at_least > at_least_) at_least_ = next.at_least;
+  if (next.refresh && next.at_least.value == 0) {
+    client_.refresh_in_background(table_);
+    client_.servers_.refresh([] {});
+  }
+  if (!next.elsewhere) tried_.erase(server);
+  if (next.delay.count() == 0) return find_map();
+  tried_.clear();
+  client_.after(next.delay, [self = shared_from_this()] { self->find_map(); });
+}
+
+void Flow::give_up(const base::Error& error) { failed(error); }
+
+}  // namespace cantle::client

@@ -1,0 +1,50 @@
+// Flow: one request on its way: map, partition, server, answer, and again. Internal to lib/client.
+//
+// Invariants
+//   * Exactly one of succeeded() and failed() is called, once.
+// Ownership: kept alive by the callback it waits for; ends with the client.
+#pragma once
+
+#include <memory>
+#include <set>
+#include <string>
+
+#include "lib/client/client.h"
+
+namespace cantle::client {
+
+class Flow : public std::enable_shared_from_this<Flow> {
+ public:
+  virtual ~Flow() = default;
+  void begin();
+
+ protected:
+  Flow(Client& client, std::string table, Purpose purpose, base::Duration timeout);
+
+  // The partition that takes the request; null after the flow has dealt with it otherwise (and is over).
+  virtual const model::Partition* locate(const model::Metadata& map) = 0;
+  virtual uint64_t spread() const = 0;
+  virtual std::string_view method() const = 0;
+  virtual std::string encode(model::TxnSeq txnseq, uint32_t deadline_ms) = 0;
+  // malformed: cannot be read.
+  virtual base::Status succeeded(std::string_view result) = 0;
+  virtual void failed(const base::Error& error) = 0;
+
+  void give_up(const base::Error& error);
+  void attempt(const MapPtr& map);
+
+  Client& client_;
+  const std::string table_;
+  const Purpose purpose_;
+  Attempts attempts_;
+
+ private:
+  void find_map();
+  void send(const model::ServerId& server, const MapPtr& map, size_t others);
+  void attempt_failed(const model::ServerId& server, const base::Error& error, size_t others);
+
+  model::TxnSeq at_least_, acted_on_;
+  std::set<model::ServerId> tried_;  // since the last delay
+};
+
+}  // namespace cantle::client

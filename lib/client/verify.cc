@@ -1,0 +1,138 @@
+#include "lib/client/verify.h"
+
+#include <algorithm>
+
+#include "lib/client/await.h"
+#include "lib/wire/codec.h"
+
+namespace cantle::client {
+
+namespace {
+
+constexpr base::Duration kRoundMin = std::chrono::milliseconds(50);   // between two rounds, growing …
+constexpr base::Duration kRoundMax = std::chrono::milliseconds(500);  // … up to here
+
+using Hashes = std::map<model::ServerId, base::Result<model::HashReply>>;
+
+// All servers at once; every one has an answer at the end, if only that there was none in time.
+Hashes ask_all(Client& client, const std::string& table, const std::vector<model::ServerId>& servers,
+               base::Duration timeout) {
+  auto answers = std::make_shared<Hashes>();
+  model::HashRequest request;
+  request.table = table;
+  request.deadline_ms = static_cast<uint32_t>(std::min<int64_t>(base::to_ms(timeout), model::kDeadlineMaxMs));
+  const std::string params = wire::encode(request);
+  for (const auto& server : servers)
+    client.call(server, "hash", params, timeout, [answers, server](base::Result<std::string_view> result) {
+      answers->insert_or_assign(server, result ? wire::decode<model::HashReply>(*result)
+                                               : base::Result<model::HashReply>(base::fail(result.error())));
+    });
+  client.loop().run_for(timeout + kAnswerGrace, [&] { return answers->size() == servers.size(); });
+  for (const auto& server : servers)
+    answers->try_emplace(server, base::fail(base::Code::unavailable, "no answer in time"));
+  return *answers;
+}
+
+base::Result<model::HashPartition> held_by(const Hashes& hashes, const model::Partition& partition,
+                                           const model::Assignment& a) {
+  const auto& reply = hashes.at(a.server);
+  if (!reply) return base::fail(reply.error());
+  for (const auto& held : reply->partitions)
+    if (held.id == partition.id && held.assignment == a.id) return held;
+  return base::fail(base::Code::not_found, "does not hold the partition yet");
+}
+
+}  // namespace
+
+bool PartitionReplicas::agree() const {
+  if (replicas.empty()) return false;
+  return std::all_of(replicas.begin(), replicas.end(), [&](const ReplicaHash& r) {
+    const auto& first = replicas.front().held;
+    return r.held && first && r.held->hash == first->hash && r.held->records == first->records &&
+           r.held->tombstones == first->tombstones;
+  });
+}
+
+base::Result<std::vector<PartitionReplicas>> compare_replicas(Client& client, const std::string& table,
+                                                              base::Duration timeout) {
+  TRY_ASSIGN(const MapPtr map, await<MapPtr>(client.loop(), timeout,
+                                             [&](Done<MapPtr> done) { client.with_map(table, {}, std::move(done)); }));
+  std::vector<model::ServerId> servers;
+  for (const auto& partition : map->partitions)
+    for (const auto& a : partition.assignments) servers.push_back(a.server);
+  std::sort(servers.begin(), servers.end());
+  servers.erase(std::unique(servers.begin(), servers.end()), servers.end());
+
+  const auto hashes = ask_all(client, table, servers, timeout);
+  std::vector<PartitionReplicas> result;
+  model::TxnSeq newest = map->txnseq;
+  for (const auto& [server, reply] : hashes)
+    if (reply) newest = std::max(newest, reply->txnseq);
+  for (const auto& partition : map->partitions) {
+    PartitionReplicas replicas{
+        .id = partition.id, .region = partition.region, .interval = partition.interval, .replicas = {}};
+    for (const auto& a : partition.assignments)
+      replicas.replicas.push_back({.assignment = a, .held = held_by(hashes, partition, a)});
+    result.push_back(std::move(replicas));
+  }
+  // A server that acts on a newer map answers for other partitions: look for that map before the next round.
+  if (newest > map->txnseq) client.with_map(table, newest, [](const base::Result<MapPtr>&) {});
+  return result;
+}
+
+base::Result<std::vector<PartitionReplicas>> wait_for_replicas(Client& client, const std::string& table,
+                                                               const ReplicaWait& wait) {
+  auto& loop = client.loop();
+  const auto deadline = loop.refresh_now() + wait.limit;
+  base::Duration pause = kRoundMin;
+  while (true) {
+    const auto left = std::max(deadline - loop.refresh_now(), base::Duration(std::chrono::seconds(1)));
+    TRY_ASSIGN(auto round, compare_replicas(client, table, std::min(left, base::Duration(std::chrono::seconds(30)))));
+    const auto disagreeing =
+        std::count_if(round.begin(), round.end(), [](const PartitionReplicas& p) { return !p.agree(); });
+    if (disagreeing == 0 || loop.refresh_now() + pause >= deadline) return round;
+    if (wait.waiting) wait.waiting(static_cast<size_t>(disagreeing), round.size());
+    client.servers().refresh([] {});
+    loop.run_for(pause, [] { return false; });
+    pause = std::min(pause * 2, kRoundMax);
+  }
+}
+
+std::string disagreement(const PartitionReplicas& partition) {
+  std::string text = "partition " + to_string(partition.region) + " " + to_string(partition.interval) + ":";
+  for (const auto& r : partition.replicas) {
+    text += " " + r.assignment.server.name;
+    if (r.held)
+      text += " has " + std::to_string(r.held->records) + " records, " + std::to_string(r.held->tombstones) +
+              " tombstones, hash " + base::to_hex(r.held->hash).substr(0, 12) + ";";
+    else
+      text += ": " + to_string(r.held.error()) + ";";
+  }
+  if (text.ends_with(';')) text.pop_back();
+  return text;
+}
+
+void Expected::add(const Entry& entry) {
+  if (entry.deleted)
+    keys_.erase(entry.key);
+  else
+    keys_[entry.key] = {.hash = base::hash128(entry.value), .line = entry.line, .seen = false};
+}
+
+std::optional<Expected::Difference> Expected::check(const std::string& key, std::string_view value) {
+  const auto it = keys_.find(key);
+  if (it == keys_.end()) return Difference{.kind = Difference::Kind::extra, .key = key};
+  it->second.seen = true;
+  if (it->second.hash == base::hash128(value)) return std::nullopt;
+  return Difference{.kind = Difference::Kind::value, .key = key, .line = it->second.line};
+}
+
+std::vector<Expected::Difference> Expected::missing() const {
+  std::vector<Difference> list;
+  for (const auto& [key, value] : keys_)
+    if (!value.seen) list.push_back({.kind = Difference::Kind::missing, .key = key, .line = value.line});
+  std::sort(list.begin(), list.end(), [](const auto& a, const auto& b) { return a.line < b.line; });
+  return list;
+}
+
+}  // namespace cantle::client
