@@ -248,7 +248,9 @@ void Session::notify(std::string_view method, std::string_view params) {
 }
 
 void Session::sweep(base::Instant now) {
-  if (!partial_ || held_ || !connected()) return;
+  if (!connected()) return;
+  if (eof_ && now - eof_since_ >= core->limits.eof_grace) return finish();
+  if (!partial_ || held_) return;
   const auto grace = std::chrono::seconds(pending_.size() / kSlowestBytesPerSecond);
   if (now - partial_since_ < core->limits.frame_timeout + grace) return;
   ++core->counters.timeouts;
@@ -273,9 +275,11 @@ void Session::shut_if_idle() {
   if (conn_ && inflight == 0 && !held_) finish();
 }
 
-// A peer that has only shut down its sending side gets what it asked for.
+// A peer that has only shut down its sending side gets what it asked for; one that is gone looks the same.
 void Session::on_eof(io::Conn&) {
   eof_ = true;
+  eof_since_ = core->loop.now();
+  if (core->limits.eof_grace == base::Duration::zero()) return finish();
   shut_if_idle();
 }
 
