@@ -26,10 +26,11 @@ namespace cantle::proto::mover {
 constexpr size_t kReadBytes = size_t{1} << 20;         // asked of one read of the log or of the index
 constexpr size_t kStreamBytesMax = size_t{8} << 20;    // read and not confirmed, a stream
 constexpr size_t kMoverBytesMax = size_t{64} << 20;    // the same, all streams
-constexpr size_t kItemsMax = 16;                       // batches under way, a stream
+constexpr size_t kItemsMax = 64;                       // batches under way, a stream
+constexpr size_t kSnapshotBytes = size_t{2} << 20;     // a chunk of a snapshot; one is under way, one is read ahead
 constexpr size_t kActiveMax = 32;                      // streams that move data at once
 constexpr size_t kActivePerServerMax = 8;
-constexpr base::Duration kGrace = std::chrono::milliseconds(200);       // that live sends get before the mover steps in
+constexpr base::Duration kGrace = std::chrono::seconds(1);              // that live sends get before the mover steps in
 constexpr base::Duration kRetryFirst = std::chrono::milliseconds(100);  // doubled at each failure, with jitter
 constexpr base::Duration kRetryMost = std::chrono::seconds(10);
 constexpr base::Duration kAnswerWithin = std::chrono::seconds(30);      // then the stream is opened anew
@@ -40,8 +41,12 @@ constexpr base::Duration kDeferFirst = std::chrono::milliseconds(200);  // befor
 constexpr base::Duration kDeferMost = std::chrono::seconds(2);
 constexpr int kDeferStalls = 3;                        // offers without progress, then they are sent after all
 constexpr size_t kDirectBytes = size_t{8} << 20;       // sent unoffered after a target lacked nearly all it was offered
-constexpr base::Duration kRecordEvery = std::chrono::seconds(1);        // positions of live sends; confirmed ones at once
+constexpr base::Duration kRecordEvery = std::chrono::milliseconds(200); // positions while they move; at once when they rest
+constexpr base::Duration kRecordLiveEvery = std::chrono::seconds(2);    // positions that live sends move
+constexpr base::Duration kSlowFirst = std::chrono::milliseconds(20);    // after OVERLOADED, if the target does not say
+constexpr base::Duration kSlowMost = std::chrono::seconds(1);
 constexpr base::Duration kProofRetry = std::chrono::seconds(1);
+constexpr base::Duration kForgetAfter = std::chrono::minutes(10);       // marks that nothing needs
 
 // --- Nouns -------------------------------------------------------------------------------------
 using Bytes = std::shared_ptr<const std::string>;
@@ -105,9 +110,12 @@ struct ViewSeen { base::Instant now; View view; };
 struct ViewLost { base::Instant now; std::string why; };
 // All logs asked for, after everything that Measure named was done. `measure`: number of the last Measure it answers.
 struct LogsSeen { base::Instant now; uint64_t measure = 0; std::map<model::PartitionId, LogState> logs; };
-// Live sends from `own` to `target`: everything behind `from` up to `to` is confirmed.
-struct LiveSeen { base::Instant now; StreamId stream; model::Lsn from; model::LogPoint to; };
-struct MarkLoaded { base::Instant now; StreamId stream; uint64_t ticket = 0; std::optional<Mark> mark; };
+// What live sends had confirmed: everything up to `to`.
+struct LiveSeen { base::Instant now; StreamId stream; model::LogPoint to; };
+struct MarkLoaded { base::Instant now; StreamId stream; uint64_t ticket = 0; std::vector<std::pair<MarkKey, Mark>> found; };
+
+// Once, at the start: every mark that is kept, so that those nobody needs any more can be forgotten.
+struct MarksListed { base::Instant now; std::vector<MarkKey> keys; };
 
 enum class ReadEnd : uint8_t {
   batch = 1,
@@ -151,12 +159,16 @@ struct Dropped { base::Instant now; model::AssignmentId own; uint64_t ticket = 0
 enum class Verb : uint8_t { hold = 1, release, requeue, wake };
 struct Asked { base::Instant now; Verb verb = Verb::wake; std::string which; };
 
-using Input = std::variant<Tick, ViewSeen, ViewLost, LogsSeen, LiveSeen, MarkLoaded, LogRead, SnapshotOpened, SnapshotRead,
+using Input = std::variant<Tick, ViewSeen, ViewLost, LogsSeen, LiveSeen, MarksListed, MarkLoaded, LogRead, SnapshotOpened, SnapshotRead,
                            Began, Confirmed, Digested, EndTold, ProofRead, Proved, Dropped, Asked>;
 
 // --- Effects -----------------------------------------------------------------------------------
-struct LoadMark { StreamId stream; uint64_t ticket = 0; std::vector<MarkKey> keys; };  // the furthest of them
-struct RecordMark { MarkKey key; model::PartitionId partition; Mark mark; };           // durable, soon
+struct LoadMark { StreamId stream; uint64_t ticket = 0; std::vector<MarkKey> keys; };  // all of them that there are
+struct RecordMark {  // durable, soon
+  MarkKey key;
+  model::PartitionId partition, target_partition;
+  Mark mark;
+};
 struct ForgetMark { MarkKey key; };
 struct Measure { uint64_t number = 0; std::vector<model::PartitionId> partitions; };   // log ends, from now on
 struct RefreshView {};

@@ -1,0 +1,128 @@
+#include "lib/proto/mover_plan.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace cantle::proto::mover {
+
+using model::Assignment;
+using model::AssignmentId;
+using model::AssignmentState;
+using model::Partition;
+
+namespace {
+
+constexpr size_t kAncestorsMax = 4;  // beyond that a position is found again by offering digests
+
+// The tenures that `id` goes on from, itself first: a child's is that of its parent on the same server.
+std::vector<AssignmentId> lineage(const model::Metadata& map, AssignmentId id, AssignmentId source) {
+  std::vector<AssignmentId> line{id};
+  while (!source.none() && line.size() < kAncestorsMax) {
+    line.push_back(source);
+    AssignmentId next;
+    for (const auto& e : map.ended)
+      for (const auto& a : e.parent_assignments)
+        if (a.id == source) next = a.source;
+    source = next;
+  }
+  return line;
+}
+
+struct Source {
+  const model::HeldPartition& held;
+  const model::Metadata& map;
+  const model::ServerId& self;
+  std::vector<AssignmentId> line;  // of the held tenure
+};
+
+bool takes_bulk(const Assignment& a, const model::ServerId& self) {
+  return a.server != self && a.state != AssignmentState::proposed;
+}
+
+void add(const Source& from, const model::PartitionId& partition, model::TxnSeq min_txnseq, const model::Interval& interval,
+         const Assignment& to, const std::vector<Assignment>& pushers, std::vector<Target>* out) {
+  Target t;
+  t.id = {from.held.assignment, to.id};
+  t.table = from.held.table;
+  t.table_uuid = from.held.table_uuid;
+  t.source = from.held.partition;
+  t.partition = partition;
+  t.server = to.server;
+  t.interval = interval.intersect(from.held.interval);
+  t.state = to.state;
+  t.since = to.since;
+  t.min_txnseq = min_txnseq;
+  for (const auto& a : pushers)
+    if (a.server != from.self && a.server != to.server && answers_reads(a.state)) t.others.push_back(a.server);
+  // The key names the server, so a replacement never inherits what another server confirmed.
+  for (const auto& own : from.line)
+    for (const auto& target : lineage(from.map, to.id, to.source)) t.marks.push_back({own, to.server, target});
+  if (!t.interval.empty()) out->push_back(std::move(t));
+}
+
+bool meets(const Partition& p, const model::Interval& held) { return !p.interval.intersect(held).empty(); }
+
+void add_kept(const Source& from, const Partition& p, std::vector<Target>* out) {
+  for (const auto& a : p.assignments)
+    if (takes_bulk(a, from.self)) add(from, p.id, p.min_txnseq, p.interval, a, p.assignments, out);
+  if (!p.split || p.split->phase != model::SplitPhase::filling) return;
+  const model::Interval low{p.interval.begin, p.split->point}, high{p.split->point, p.interval.end};
+  const std::pair<const model::Child*, const model::Interval*> children[] = {{&p.split->low, &low}, {&p.split->high, &high}};
+  for (const auto& [child, interval] : children)
+    for (const auto& a : child->assignments)
+      if (a.source.none() && takes_bulk(a, from.self)) add(from, child->id, p.min_txnseq, *interval, a, p.assignments, out);
+}
+
+}  // namespace
+
+std::vector<Target> targets_of(const model::HeldPartition& held, const model::Metadata& map, const model::ServerId& self) {
+  std::vector<Target> out;
+  if (map.dropped || map.table != held.table_uuid) return out;
+  Source from{held, map, self, {}};
+  if (held.unload) {
+    from.line = lineage(map, held.assignment, {});
+    for (const auto& p : map.partitions) {
+      if (!meets(p, held.interval)) continue;
+      for (const auto& a : p.assignments)
+        if (takes_bulk(a, self)) add(from, p.id, p.min_txnseq, p.interval, a, p.assignments, &out);
+    }
+    return out;
+  }
+  const Partition* p = map.find(held.partition);
+  const Assignment* own = p == nullptr ? nullptr : find_assignment(*p, held.assignment);
+  if (own == nullptr || own->server != self) return out;
+  from.line = lineage(map, held.assignment, own->source);
+  add_kept(from, *p, &out);
+  return out;
+}
+
+bool covered(const model::HeldPartition& held, const model::Metadata& map, const model::ServerId& self) {
+  if (map.dropped || map.table != held.table_uuid) return false;
+  bool any = false;
+  for (const auto& p : map.partitions) {
+    if (!meets(p, held.interval)) continue;
+    any = true;
+    if (find_assignment(p, held.assignment) != nullptr) return false;  // it is to be kept after all
+    const bool others = std::any_of(p.assignments.begin(), p.assignments.end(),
+                                    [&](const auto& a) { return a.server != self && answers_reads(a.state); });
+    if (!others) return false;
+  }
+  return any;
+}
+
+Mark choose_mark(const Target& target, const std::vector<std::pair<MarkKey, Mark>>& found) {
+  Mark best;
+  for (const auto& [key, mark] : found) {
+    if (std::find(target.marks.begin(), target.marks.end(), key) == target.marks.end()) continue;
+    if (mark.at.lsn > best.at.lsn) best.at = mark.at;
+  }
+  for (const auto& [key, mark] : found) {
+    const bool same = key.target == target.id.target && key.server == target.server;
+    if (!same || mark.snapshot == 0 || mark.snapshot_from.lsn <= best.at.lsn) continue;
+    best.snapshot = mark.snapshot;
+    best.snapshot_from = mark.snapshot_from;
+  }
+  return best;
+}
+
+}  // namespace cantle::proto::mover

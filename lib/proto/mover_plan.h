@@ -1,0 +1,45 @@
+// Mover plan: who should be told what, as a pure function of a held copy and the map.
+//
+//   for (auto& t : targets_of(held, map, self)) …       one stream each
+//
+// Invariants
+//   * A copy that the server should keep is pushed to every other assignment of the partition that takes data, and,
+//     while the partition is being split and the barrier has passed, to the children's assignments that have no source.
+//   * A copy that it was told to unload is pushed to every assignment whose partition meets what is held: the
+//     replacement's peers, or the children of an ended parent and theirs.
+//   * Nothing is pushed to oneself, to an assignment that is only PROPOSED (before its barrier a bulk.end would say
+//     nothing, S43), or for a copy that the map does not name and nobody said to unload.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "lib/proto/mover_types.h"
+
+namespace cantle::proto::mover {
+
+struct Target {
+  StreamId id;
+  std::string table;
+  model::TableUuid table_uuid;
+  model::PartitionId source;     // whose log is read
+  model::PartitionId partition;  // the target's
+  model::ServerId server;
+  model::Interval interval;
+  model::AssignmentState state = model::AssignmentState::available;
+  model::TxnSeq since, min_txnseq;  // of the target's assignment and of its partition's entry
+  std::vector<model::ServerId> others;  // servers that push to this target as well
+  std::vector<MarkKey> marks;    // where its position may stand: its own first, then those it goes on from
+  bool operator==(const Target&) const = default;
+};
+
+std::vector<Target> targets_of(const model::HeldPartition& held, const model::Metadata& map, const model::ServerId& self);
+
+// Whether somebody else is responsible for every key of what is held: otherwise it may not be dropped, whoever
+// confirmed what (invariant 7).
+bool covered(const model::HeldPartition& held, const model::Metadata& map, const model::ServerId& self);
+
+// Of the marks found for a target: the furthest. A snapshot under way goes on only into the same assignment.
+Mark choose_mark(const Target& target, const std::vector<std::pair<MarkKey, Mark>>& found);
+
+}  // namespace cantle::proto::mover

@@ -1,0 +1,116 @@
+#include "lib/proto/replace_driver.h"
+
+#include <gtest/gtest.h>
+
+#include "test/unit/proto/driver_world.h"
+
+namespace cantle::proto {
+namespace {
+
+using driver::Outcome;
+using model::ServerId;
+using test::DriverWorld;
+using test::Play;
+
+const ServerId p1{"p1"}, p2{"p2"}, p3{"p3"}, p4{"p4"};
+const base::Instant t0{std::chrono::seconds(1)};
+
+std::vector<ServerId> barrier(DriverWorld& w) {
+  return move_barrier_waits_for(w.only(), w.only().moves.front(), w.world());
+}
+
+TEST(ReplaceDriver, a_dead_source_is_not_waited_for_but_a_majority_of_the_other_slots_is) {
+  DriverWorld w;
+  w.live = {p1, p4};
+  w.replace(p3, p4, true);
+  EXPECT_EQ(barrier(w), (std::vector<ServerId>{p1, p2}));  // p2 is down, and needed: two slots are left
+  w.observe(p1);
+  EXPECT_EQ(barrier(w), std::vector<ServerId>{p2});
+  w.observe(p2);
+  EXPECT_EQ(barrier(w), std::vector<ServerId>{});
+}
+
+TEST(ReplaceDriver, five_replicas_need_three_of_the_other_four) {
+  DriverWorld w(1, 5, 6);
+  const ServerId p6{"p6"};
+  w.live = {p1, p6};
+  w.replace(ServerId{"p5"}, p6, true);
+  w.observe(p1);
+  w.observe(p2);
+  EXPECT_EQ(barrier(w).size(), 2u);
+  w.observe(p3);
+  EXPECT_TRUE(barrier(w).empty());
+}
+
+TEST(ReplaceDriver, a_source_that_is_declared_dead_and_lives_holds_up_nothing) {
+  DriverWorld w;
+  w.replace(p3, p4, true);
+  w.observe(p1);
+  w.observe(p2);
+  EXPECT_TRUE(barrier(w).empty());
+}
+
+TEST(ReplaceDriver, a_source_that_is_not_dead_is_waited_for) {
+  DriverWorld w;
+  w.replace(p3, p4, false);
+  w.observe(p1);
+  w.observe(p2);
+  EXPECT_EQ(barrier(w), std::vector<ServerId>{p3});
+}
+
+TEST(ReplaceDriver, says_whom_the_filling_waits_for) {
+  DriverWorld w;
+  const auto attempt = w.replace(p3, p4, true);
+  w.must(model::ops::Initialize{w.only().id, attempt});
+  ReplaceDriver d(attempt);
+  d.step(driver::Begin{t0});
+  EXPECT_EQ(d.step(driver::Looked{t0, 1, w.world()}),
+            (driver::Effects{driver::Waiting{"the new replica is being filled", {p4}}}));
+}
+
+TEST(ReplaceDriver, a_cancel_goes_back_to_what_was_without_the_new_replica) {  // S60
+  DriverWorld w;
+  const auto before = w.only().assignments;
+  const auto attempt = w.replace(p3, p4, true);
+  w.live = {p1, p2};
+  ReplaceDriver d(attempt);
+  d.step(driver::Begin{t0});
+  d.step(driver::Looked{t0, 1, w.world()});
+  d.step(driver::AbortAsked{t0, "changed my mind"});
+  auto effects = d.step(driver::Looked{t0, 2, w.world()});
+  const auto submit = std::get<driver::Submit>(effects.back());
+  ASSERT_EQ(model::operation_name(submit.operation), "CANCEL_MOVE");
+  w.must(submit.operation);
+  d.step(driver::Changed{t0, submit.number, base::ok()});
+  effects = d.step(driver::Looked{t0, submit.number + 1, w.world()});
+  EXPECT_EQ(effects, (driver::Effects{driver::Ended{Outcome::aborted, "changed my mind"}}));
+  ASSERT_EQ(w.only().assignments.size(), before.size());
+  for (size_t i = 0; i < before.size(); ++i) EXPECT_EQ(w.only().assignments[i].id, before[i].id);
+}
+
+TEST(ReplaceDriver, any_process_resumes_a_replacement_after_any_crash) {  // S38, S53
+  DriverWorld reference(5);
+  const auto attempt = reference.replace(p3, p4, true);
+  Play undisturbed;
+  undisturbed.drive<ReplaceDriver>(reference, attempt, [&] { reference.servers_act(); });
+  ASSERT_EQ(undisturbed.ended.outcome, Outcome::done) << undisturbed.ended.reason;
+  EXPECT_EQ(find_assignment(reference.only(), p3), nullptr);
+  for (int at = 0; at < undisturbed.effects - 1; ++at) {
+    for (bool after : {false, true}) {
+      DriverWorld w(5);
+      ASSERT_EQ(w.replace(p3, p4, true), attempt);
+      Play run;
+      run.crash_at = at;
+      run.after = after;
+      run.drive<ReplaceDriver>(w, attempt, [&] { w.servers_act(); });
+      ASSERT_TRUE(run.finished) << at;
+      EXPECT_EQ(w.commits, reference.commits) << at;
+      EXPECT_EQ(find_assignment(w.only(), p3), nullptr);
+      ASSERT_NE(find_assignment(w.only(), p4), nullptr);
+      EXPECT_EQ(find_assignment(w.only(), p4)->state, model::AssignmentState::available);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace cantle::proto
