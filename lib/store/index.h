@@ -56,24 +56,27 @@ class Cursor {
   virtual base::Result<std::optional<KeyValue>> prev() = 0;
 };
 
-class Reader {
+// What readers and write transactions have in common.
+class Source {
  public:
-  virtual ~Reader() = default;
-  virtual base::Status renew() = 0;  // resets first if needed; overloaded: no reader slot is free
-  virtual void reset() = 0;
-  virtual bool active() const = 0;
+  virtual ~Source() = default;
   virtual base::Result<std::optional<std::string_view>> get(Db db, std::string_view key) = 0;
-  // Belongs to the current snapshot: destroy it before renew() and reset().
+  // A reader's belongs to the current snapshot: destroy it before renew() and reset(). A write transaction's is
+  // destroyed before the next put, del or commit.
   virtual base::Result<std::unique_ptr<Cursor>> cursor(Db db) = 0;
 };
 
-class WriteTxn {
+class Reader : public Source {
  public:
-  virtual ~WriteTxn() = default;
-  virtual base::Result<std::optional<std::string_view>> get(Db db, std::string_view key) = 0;
+  virtual base::Status renew() = 0;  // resets first if needed; overloaded: no reader slot is free
+  virtual void reset() = 0;
+  virtual bool active() const = 0;
+};
+
+class WriteTxn : public Source {
+ public:
   virtual base::Status put(Db db, std::string_view key, std::string_view value) = 0;
   virtual base::Status del(Db db, std::string_view key) = 0;  // fine if it is not there
-  virtual base::Result<std::unique_ptr<Cursor>> cursor(Db db) = 0;  // destroyed before commit
   virtual base::Status commit() = 0;
 };
 

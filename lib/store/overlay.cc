@@ -1,0 +1,183 @@
+#include "lib/store/overlay.h"
+
+#include <sys/mman.h>
+
+#include <absl/container/btree_set.h>
+
+#include <algorithm>
+#include <cstring>
+#include <new>
+
+#include "lib/base/bytes.h"
+#include "lib/base/check.h"
+
+namespace cantle::store {
+namespace {
+
+constexpr size_t kSlab = size_t{1} << 20;
+constexpr size_t kNodeBytes = 24;  // of a tree, an entry, about
+
+// The first eight bytes as a number that orders as the bytes do.
+uint64_t prefix_of(std::string_view key) {
+  if (key.size() >= 8) return base::get_u64_be(key.data());
+  char bytes[8] = {};
+  std::memcpy(bytes, key.data(), key.size());
+  return base::get_u64_be(bytes);
+}
+
+// What a tree holds. The record of a key may be replaced by a newer one in place: its key is the same.
+struct Slot {
+  uint64_t prefix;
+  mutable const Entry* entry;
+};
+struct Wanted {
+  uint64_t prefix;
+  std::string_view key;
+};
+
+int compare(uint64_t a_prefix, std::string_view a, uint64_t b_prefix, std::string_view b) {
+  if (a_prefix != b_prefix) return a_prefix < b_prefix ? -1 : 1;
+  return a.compare(b);
+}
+
+struct Less {
+  using is_transparent = void;
+  bool operator()(const Slot& a, const Slot& b) const { return compare(a.prefix, a.entry->key(), b.prefix, b.entry->key()) < 0; }
+  bool operator()(const Slot& a, const Wanted& b) const { return compare(a.prefix, a.entry->key(), b.prefix, b.key) < 0; }
+  bool operator()(const Wanted& a, const Slot& b) const { return compare(a.prefix, a.key, b.prefix, b.entry->key()) < 0; }
+};
+
+using Tree = absl::btree_set<Slot, Less>;
+
+}  // namespace
+
+Arena::~Arena() {
+  for (const auto& slab : slabs_) ::munmap(slab.data, slab.size);
+}
+
+void* Arena::take(size_t size) {
+  size = (size + 7) / 8 * 8;
+  if (slabs_.empty() || used_ + size > slabs_.back().size) {
+    const size_t slab = std::max(size, kSlab);
+    void* data = ::mmap(nullptr, slab, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    CHECK(data != MAP_FAILED);
+    slabs_.push_back({static_cast<char*>(data), slab});
+    taken_ += slab;
+    used_ = 0;
+  }
+  char* at = slabs_.back().data + used_;
+  used_ += size;
+  return at;
+}
+
+struct Half::Trees {
+  std::map<model::ExtentId, Tree> of;
+};
+
+Half::Half() : trees_(std::make_unique<Trees>()) {}
+Half::~Half() = default;
+
+uint64_t Half::bytes() const { return arena_.taken() + records_ * kNodeBytes; }
+
+bool Half::put(model::ExtentId extent, const model::RecordView& r, bool newest) {
+  Tree& tree = trees_->of[extent];
+  const Wanted wanted{prefix_of(r.key), r.key};
+  const auto it = tree.lower_bound(wanted);
+  const bool there = it != tree.end() && !Less()(wanted, *it);
+  if (there && it->entry->version >= r.version) return false;
+  auto* entry = new (arena_.take(sizeof(Entry) + r.key.size() + r.value.size())) Entry;
+  entry->value_size = static_cast<uint32_t>(r.value.size());
+  entry->key_size = static_cast<uint16_t>(r.key.size());
+  entry->deleted = r.op == model::Op::del;
+  entry->newest = newest;
+  entry->flags = r.flags;
+  entry->version = r.version;
+  char* bytes = reinterpret_cast<char*>(entry + 1);
+  std::memcpy(bytes, r.key.data(), r.key.size());
+  if (!r.value.empty()) std::memcpy(bytes + r.key.size(), r.value.data(), r.value.size());
+  if (there) {
+    it->entry = entry;
+  } else {
+    tree.insert(it, Slot{wanted.prefix, entry});
+    records_++;
+  }
+  return true;
+}
+
+const Entry* Half::find(model::ExtentId extent, std::string_view key) const {
+  const auto tree = trees_->of.find(extent);
+  if (tree == trees_->of.end()) return nullptr;
+  const auto it = tree->second.find(Wanted{prefix_of(key), key});
+  return it == tree->second.end() ? nullptr : it->entry;
+}
+
+std::vector<model::ExtentId> Half::extents() const {
+  std::vector<model::ExtentId> out;
+  for (const auto& [extent, tree] : trees_->of) out.push_back(extent);
+  return out;
+}
+
+struct Half::Walk::Impl {
+  const Tree* tree = nullptr;
+  Tree::const_iterator at;
+  const Entry* here() const { return at == tree->end() ? nullptr : at->entry; }
+};
+
+Half::Walk::Walk(const Half& half, model::ExtentId extent) : impl_(std::make_unique<Impl>()) {
+  const auto it = half.trees_->of.find(extent);
+  if (it == half.trees_->of.end()) return;
+  impl_->tree = &it->second;
+  impl_->at = it->second.end();
+}
+Half::Walk::~Walk() = default;
+Half::Walk::Walk(Walk&&) noexcept = default;
+
+const Entry* Half::Walk::seek(std::string_view key) {
+  if (impl_->tree == nullptr) return nullptr;
+  impl_->at = impl_->tree->lower_bound(Wanted{prefix_of(key), key});
+  return impl_->here();
+}
+
+const Entry* Half::Walk::seek_before(std::string_view key) {
+  if (impl_->tree == nullptr) return nullptr;
+  impl_->at = key.empty() ? impl_->tree->end() : impl_->tree->lower_bound(Wanted{prefix_of(key), key});
+  return prev();
+}
+
+const Entry* Half::Walk::next() {
+  if (impl_->tree == nullptr || impl_->at == impl_->tree->end()) return nullptr;
+  ++impl_->at;
+  return impl_->here();
+}
+
+const Entry* Half::Walk::prev() {
+  if (impl_->tree == nullptr) return nullptr;
+  if (impl_->at == impl_->tree->begin()) {
+    impl_->at = impl_->tree->end();
+    return nullptr;
+  }
+  --impl_->at;
+  return impl_->at->entry;
+}
+
+bool Overlay::put(model::ExtentId extent, const model::RecordView& record, bool newest) {
+  if (sealed_ && !newest) {
+    const Entry* older = sealed_->find(extent, record.key);
+    if (older != nullptr && older->version >= record.version) return false;
+  }
+  return active_->put(extent, record, newest);
+}
+
+const Entry* Overlay::find(model::ExtentId extent, std::string_view key) const {
+  // The active half never holds an older version than the sealed one: put() saw to it.
+  if (const Entry* entry = active_->find(extent, key)) return entry;
+  return sealed_ ? sealed_->find(extent, key) : nullptr;
+}
+
+std::shared_ptr<Half> Overlay::seal() {
+  CHECK(!sealed_);
+  sealed_ = std::exchange(active_, std::make_shared<Half>());
+  return sealed_;
+}
+
+}  // namespace cantle::store

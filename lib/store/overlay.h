@@ -1,0 +1,122 @@
+// Overlay: the durable records that are not in the index yet, in memory, sorted by extent and key.
+//
+// It has two halves: `active` takes what becomes durable; `sealed`, when there is one, is being applied and does
+// not change. Keyed by extent and not by partition, so that a divide moves nothing.
+//
+// Use
+//   overlay.put(extent, record, newest);      // loop
+//   auto half = overlay.seal();               // loop: shared with the apply lane, which only reads it
+//   overlay.drop_sealed();                    // loop: once readers see the commit that holds it
+//   overlay.find(extent, key)                 // the newest of both halves, or null
+//
+// Invariants
+//   * Of one key each half holds the newest version it was given; find() and Merge give the newest of both.
+//   * An entry's bytes live in arenas of its half and stay where they are until the half is dropped; arenas go
+//     back to the system then.
+//   * `newest` of an entry means: nothing newer was anywhere when it came; then the index need not be asked.
+//
+// Threads: the loop's; a sealed half may be read by the apply lane meanwhile.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "lib/base/time.h"
+#include "lib/model/ids.h"
+#include "lib/model/record.h"
+
+namespace cantle::store {
+
+// One record in an arena: this, then key, then value.
+struct Entry {
+  uint32_t value_size = 0;
+  uint16_t key_size = 0;
+  bool deleted = false;
+  bool newest = false;
+  uint8_t flags = 0;
+  model::Version version;
+
+  const char* bytes() const { return reinterpret_cast<const char*>(this + 1); }
+  std::string_view key() const { return {bytes(), key_size}; }
+  std::string_view value() const { return {bytes() + key_size, value_size}; }
+  model::RecordView record() const {
+    return {deleted ? model::Op::del : model::Op::put, key(), value(), version, 0, 0, flags};
+  }
+};
+
+// Memory that only grows, from the system in large pieces.
+class Arena {
+ public:
+  Arena() = default;
+  Arena(const Arena&) = delete;
+  Arena& operator=(const Arena&) = delete;
+  ~Arena();
+  void* take(size_t size);  // aligned to 8
+  uint64_t taken() const { return taken_; }
+
+ private:
+  struct Slab {
+    char* data;
+    size_t size;
+  };
+  std::vector<Slab> slabs_;
+  size_t used_ = 0;  // of the last
+  uint64_t taken_ = 0;
+};
+
+class Half {
+ public:
+  Half();
+  ~Half();
+  // False: it holds this version or a newer one of the key.
+  bool put(model::ExtentId extent, const model::RecordView& record, bool newest);
+  const Entry* find(model::ExtentId extent, std::string_view key) const;
+  uint64_t bytes() const;    // arenas and trees
+  uint64_t records() const { return records_; }
+  bool empty() const { return records_ == 0; }
+
+  // Entries of an extent in key order. seek(): first at or after; seek_before(): last before ("" = the end).
+  class Walk {
+   public:
+    Walk(const Half& half, model::ExtentId extent);
+    ~Walk();
+    Walk(Walk&&) noexcept;
+    const Entry* seek(std::string_view key);
+    const Entry* seek_before(std::string_view key);
+    const Entry* next();
+    const Entry* prev();
+
+   private:
+    struct Impl;
+    std::unique_ptr<Impl> impl_;
+  };
+  std::vector<model::ExtentId> extents() const;  // ascending
+
+ private:
+  struct Trees;
+  std::unique_ptr<Trees> trees_;
+  Arena arena_;
+  uint64_t records_ = 0;
+};
+
+class Overlay {
+ public:
+  Overlay() : active_(std::make_shared<Half>()) {}
+  bool put(model::ExtentId extent, const model::RecordView& record, bool newest);
+  const Entry* find(model::ExtentId extent, std::string_view key) const;
+  uint64_t bytes() const { return active_->bytes() + (sealed_ ? sealed_->bytes() : 0); }
+  uint64_t records() const { return active_->records() + (sealed_ ? sealed_->records() : 0); }
+  const Half& active() const { return *active_; }
+  const std::shared_ptr<Half>& sealed() const { return sealed_; }
+  std::shared_ptr<Half> seal();  // only when there is no sealed half
+  void drop_sealed() { sealed_.reset(); }
+
+ private:
+  std::shared_ptr<Half> active_, sealed_;
+};
+
+}  // namespace cantle::store

@@ -1,0 +1,122 @@
+// Rows: what the index's `partitions`, `extents` and `meta` databases hold (man page cantle-index.5). Each
+// row is a CRC-32C (big-endian) and then a MessagePack map, because LMDB has no checksums of its own.
+//
+// Threads: any; no state.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "lib/base/bytes.h"
+#include "lib/base/result.h"
+#include "lib/model/block.h"
+#include "lib/model/fields.h"
+#include "lib/model/ids.h"
+#include "lib/store/data_dir.h"
+#include "lib/store/index.h"
+#include "lib/store/position.h"
+#include "lib/store/tenure.h"
+
+namespace cantle::store {
+
+// Where a part of a tenure's keys lies.
+struct Part {
+  model::ExtentId extent;
+  model::Interval interval;
+  CANTLE_FIELDS(extent, interval)
+  friend bool operator==(const Part&, const Part&) = default;
+};
+
+// A tenure's row also says what Tenure does not tell: where its records are.
+enum class RowState : uint8_t { live = 1, aside = 2, trash = 3, ended = 4 };  // ended: a divided parent of which nothing is left here
+
+struct TenureRow {
+  model::PartitionId partition;
+  model::AssignmentId assignment;
+  model::TableUuid table;
+  model::Region region;
+  RowState state = RowState::live;
+  model::Interval interval;
+  model::Epoch born;
+  model::LogPoint log_start, applied;
+  std::vector<Part> parts;
+  std::vector<model::PartitionId> children;  // of a divided parent
+  model::AttemptId attempt;                  // that divided it
+  uint64_t fill_snapshot = 0;
+  std::string fill_to;
+  bool fill_all = false;
+  bool whole = true;
+  uint64_t healed = 0;         // damaged places with a lower journal sequence are known and were compared
+  uint64_t trash_until_ms = 0;
+  CANTLE_FIELDS(partition, assignment, table, region, state, interval, born, log_start, applied, parts, children, attempt,
+                fill_snapshot, fill_to, fill_all, whole, healed, trash_until_ms)
+  friend bool operator==(const TenureRow&, const TenureRow&) = default;
+};
+Tenure tenure_of(const TenureRow& row);
+
+// Counts over the records of a piece, kept by each transaction that changes it. After a divide nothing is counted
+// yet: then only keys at or below `counted_to` are in the sums, until a background scan has reached the end.
+struct Counts {
+  base::Hash128 records, tombstones;
+  uint64_t record_count = 0, tombstone_count = 0, bytes = 0;
+  bool all = true;
+  std::string counted_to;
+  CANTLE_FIELDS(records, tombstones, record_count, tombstone_count, bytes, all, counted_to)
+  bool covers(std::string_view key) const { return all || key <= counted_to; }
+  friend bool operator==(const Counts&, const Counts&) = default;
+};
+
+// One interval of an extent and who owns it.
+struct Piece {
+  model::Interval interval;
+  model::PartitionId partition;    // owner; none: being freed
+  model::AssignmentId assignment;
+  std::string freed_to;            // everything of it below this key is gone
+  Counts counts;
+  CANTLE_FIELDS(interval, partition, assignment, freed_to, counts)
+  bool freeing() const { return partition.none(); }
+  friend bool operator==(const Piece&, const Piece&) = default;
+};
+
+struct ExtentRow {
+  std::vector<Piece> pieces;  // in key order
+  CANTLE_FIELDS(pieces)
+  Piece* find(std::string_view key);
+};
+
+// Whose index it is and how far it has come.
+struct MetaRow {
+  std::string server;
+  model::ClusterUuid cluster;
+  model::Incarnation incarnation;   // that wrote it last
+  JournalPosition applied;          // everything before this place is in the index
+  uint32_t next_extent = 1;
+  model::Version highest;
+};
+
+std::string encode_row(const TenureRow& row);
+std::string encode_row(const ExtentRow& row);
+std::string encode_row(const MetaRow& row);
+base::Result<TenureRow> decode_tenure_row(std::string_view bytes);
+base::Result<ExtentRow> decode_extent_row(std::string_view bytes);
+base::Result<MetaRow> decode_meta_row(std::string_view bytes);
+
+std::string tenure_key(const TenureId& id);
+std::string extent_key(model::ExtentId extent);
+
+base::Result<std::vector<TenureRow>> read_tenures(Source& source);
+base::Result<std::optional<TenureRow>> read_tenure(Source& source, const TenureId& id);
+// The live row of a partition, if there is one.
+base::Result<std::optional<TenureRow>> read_live(Source& source, const model::PartitionId& partition);
+base::Status write_tenure(WriteTxn& txn, const TenureRow& row);
+base::Result<ExtentRow> read_extent(Source& source, model::ExtentId extent);  // empty if there is none
+base::Status write_extent(WriteTxn& txn, model::ExtentId extent, const ExtentRow& row);  // removes an empty one
+base::Result<std::vector<std::pair<model::ExtentId, ExtentRow>>> read_extents(Source& source);
+base::Result<std::optional<MetaRow>> read_meta(Source& source);
+base::Status write_meta(WriteTxn& txn, const MetaRow& row);
+
+// Cuts the piece that holds `point` in two at `point`, so that it becomes a boundary. Counts of both are then unknown.
+void cut_piece(ExtentRow& row, std::string_view point);
+
+}  // namespace cantle::store
