@@ -87,6 +87,8 @@ class CoordService {
   const std::string* value(const std::string& path) const;
   // Writes without a session, for the set-up of a world: parents are made too.
   void put(const std::string& path, std::string value);
+  // The same as any other change: followers see it when they see it.
+  void set_now(const std::string& path, std::string value);
   // Called after each committed transaction.
   void on_commit(std::function<void(const TreeTxn&)> fn) { on_commit_ = std::move(fn); }
 
@@ -96,6 +98,7 @@ class CoordService {
   void cut(const std::string& host);   // until heal(): this host does not reach the service
   void heal();
   void expire(const std::string& host);  // all sessions of that host
+  bool reachable(const std::string& host) const;  // neither outage nor cut
   int remember();                      // the state now, for
   void restore(int remembered);        // the service comes back with that older state (S36)
 
@@ -114,7 +117,7 @@ class CoordService {
     Instant heard{};
   };
 
-  bool reachable(const std::string& host) const;
+
   uint64_t make_session(CoordSession* client);
   bool live(uint64_t id) const;
   base::Result<std::vector<coord::OpResult>> change(const std::vector<coord::Op>& ops, uint64_t session);

@@ -18,7 +18,7 @@ const std::string* CoordService::value(const std::string& path) const {
   return it == leader_.end() ? nullptr : &it->second->value;
 }
 
-void CoordService::put(const std::string& path, std::string value) {
+void CoordService::set_now(const std::string& path, std::string value) {
   for (size_t slash = path.find('/', 1); slash != std::string::npos; slash = path.find('/', slash + 1)) {
     const std::string parent = path.substr(0, slash);
     if (!leader_.contains(parent)) CHECK(change({coord::OpCreate{parent, ""}}, 0).has_value());
@@ -27,6 +27,10 @@ void CoordService::put(const std::string& path, std::string value) {
     CHECK(change({coord::OpSet{path, std::move(value)}}, 0).has_value());
   else
     CHECK(change({coord::OpCreate{path, std::move(value)}}, 0).has_value());
+}
+
+void CoordService::put(const std::string& path, std::string value) {
+  set_now(path, std::move(value));
   for (size_t i = 0; i < kFollowers; ++i) catch_up(i, zxid_);
 }
 

@@ -158,7 +158,8 @@ void CoordSession::read(std::string path, coord::Watch watch, WatchKind kind, co
         seen_ = std::max(seen_, follower.zxid);
         const auto it = follower.tree.find(path);
         const ZnodePtr node = it == follower.tree.end() ? nullptr : it->second;
-        if (watch) watches_[{kind, path}].push_back({watch, node});
+        // A read that fails sets no watch, save exists() of a znode that is not there.
+        if (watch && (node || std::is_same_v<T, coord::Stat>)) watches_[{kind, path}].push_back({watch, node});
         if (!node)
           return [shared_done, path] { (*shared_done)(base::fail(Code::not_found, path)); };
         return [shared_done, v = value(follower.tree, path, *node)] { (*shared_done)(v); };

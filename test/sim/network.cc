@@ -12,6 +12,12 @@ constexpr Duration kConnectTimeout = 1s;
 constexpr Duration kLocalDelay = 20us;
 constexpr Duration kResetDelay = 1ms;  // until the other side's kernel says that a process is gone
 
+tl::unexpected<base::Error> link_error(Code code, std::string text) {
+  base::Error error(code, std::move(text));
+  error.detail = kLinkError;
+  return base::fail(std::move(error));
+}
+
 std::string host_of(const std::string& address) { return address.substr(0, address.find('/')); }
 }  // namespace
 
@@ -49,7 +55,7 @@ void Network::break_link(const LinkKey& key) {
   for (auto& [number, call] : waiting) {
     if (call->ended) continue;
     scheduler_.after(kResetDelay, [this, c = call] {
-      finish(c, base::fail(Code::outcome_unknown, "connection to " + c->to + " lost"));
+      finish(c, link_error(Code::outcome_unknown, "connection to " + c->to + " lost"));
     });
   }
 }
@@ -67,14 +73,14 @@ void Network::call(Process& from, const std::string& to, std::any request, Durat
   if (!reachable && !links_.contains({from.name(), to})) {
     // A new connection would have to be made first: nothing was sent.
     c->timer = from.after(std::min(timeout, kConnectTimeout), [this, c] {
-      finish(c, base::fail(Code::unavailable, "cannot connect to " + c->to));
+      finish(c, link_error(Code::unavailable, "cannot connect to " + c->to));
     });
     return;
   }
   auto listener = listeners_.find(to);
   if (listener == listeners_.end()) {
     scheduler_.after(draw_delay(from.host() == host_of(to)), [this, c] {
-      finish(c, base::fail(Code::unavailable, "connection to " + c->to + " refused"));
+      finish(c, link_error(Code::unavailable, "connection to " + c->to + " refused"));
     });
     return;
   }
@@ -85,7 +91,7 @@ void Network::call(Process& from, const std::string& to, std::any request, Durat
   if (c->done) {
     l.waiting.emplace(c->number, c);
     c->timer = from.after(timeout, [this, c] {
-      finish(c, base::fail(Code::outcome_unknown, "no answer from " + c->to + " in time"));
+      finish(c, link_error(Code::outcome_unknown, "no answer from " + c->to + " in time"));
     });
   }
   transmit(c);

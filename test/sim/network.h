@@ -32,6 +32,9 @@
 
 namespace cantle::sim {
 
+// `detail` of an error that comes from the network itself and not from whoever was asked.
+constexpr const char* kLinkError = "link";
+
 class Network {
  public:
   using Answer = base::Result<std::any>;
