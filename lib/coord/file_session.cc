@@ -269,9 +269,17 @@ void FileSession::pump() {
   }
 }
 
+size_t FileSession::watched_bytes() const {
+  size_t bytes = 0;
+  for (const auto& entry : watches_) bytes += entry.path.size();
+  return bytes;
+}
+
 template <class T>
 void FileSession::read(std::string path, Seen what, Watch watch, std::function<Result<T>(const Reader&)> look, Done<T> done) {
-  if (auto valid = validate_path(path); !valid) return answer<T>(std::move(done), fail(valid.error()));
+  auto valid = validate_path(path);
+  if (valid && watch && watched_bytes() + path.size() > kWatchBytesMax) valid = fail(Code::invalid, "too many watches in one session");
+  if (!valid) return answer<T>(std::move(done), fail(valid.error()));
   Request request;
   request.answer = [this, done](std::optional<Error> error) { answer<T>(done, fail(*error)); };
   request.look = [this, path, what, watch = std::move(watch), look = std::move(look), done]() mutable {

@@ -85,6 +85,7 @@ class FileSession final : public Session {
   void check_watches();
   bool has_fired(const Reader& reader, const WatchEntry& entry) const;
   base::Duration heartbeat() const;
+  size_t watched_bytes() const;
 
   template <class T>
   void read(std::string path, Seen what, Watch watch, std::function<base::Result<T>(const Reader&)> look, Done<T> done);

@@ -1,5 +1,6 @@
 #include "lib/coord/coord.h"
 #include "lib/coord/file_session.h"
+#include "lib/coord/zk_session.h"
 
 namespace cantle::coord {
 
@@ -15,7 +16,11 @@ base::Result<std::unique_ptr<Session>> open(io::Loop& loop, const Options& optio
     TRY_ASSIGN(auto session, file::FileSession::open(loop, dir, options.session_timeout, patience));
     return std::unique_ptr<Session>(std::move(session));
   }
-  return fail(Code::invalid, "coordination URL: file:///directory, not \"" + options.url + "\"");
+  if (url.starts_with("zk://")) {
+    TRY_ASSIGN(auto session, zk::ZkSession::open(loop, url.substr(5), options.session_timeout, patience));
+    return std::unique_ptr<Session>(std::move(session));
+  }
+  return fail(Code::invalid, "coordination URL: zk://host:port,…[/chroot] or file:///directory, not \"" + options.url + "\"");
 }
 
 }  // namespace cantle::coord

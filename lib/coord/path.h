@@ -14,6 +14,10 @@ namespace cantle::coord {
 
 constexpr size_t kPathMax = 480;  // bytes, without the chroot: an LMDB key of the embedded backend holds it
 
+// After a reconnection all of a session's watches go to ZooKeeper in one packet; one over a mebibyte would
+// end the connection again, for ever. More watched bytes than this are refused.
+constexpr size_t kWatchBytesMax = size_t{512} << 10;
+
 // "/" or "/a/b": absolute, no empty, "." or ".." component, no control character, at most kPathMax.
 base::Status validate_path(std::string_view path);
 // "/a/b" → "/a"; "/a" → "/"; "/" → "".
