@@ -43,7 +43,6 @@ namespace push {
 constexpr size_t kBatchesInFlightMax = 4096;                 // blocks not yet answered
 constexpr size_t kBytesInFlightMax = size_t{64} << 20;       // their payloads
 constexpr size_t kRequestsInFlightMax = 65536;
-constexpr size_t kTrackEntriesMax = 8192;                    // blocks of one log remembered for live marks
 constexpr base::Duration kResendEvery = std::chrono::milliseconds(100);
 constexpr base::Duration kResendMost = std::chrono::seconds(1);
 constexpr base::Duration kSendTimeout = std::chrono::seconds(5);
@@ -51,6 +50,7 @@ constexpr base::Duration kBeaconEvery = std::chrono::seconds(1);
 constexpr base::Duration kCatchUpMost = std::chrono::seconds(30);   // then it serves, with a warning
 constexpr base::Duration kAskEvery = std::chrono::milliseconds(500);  // epochs, MARK_AVAILABLE, maps
 constexpr uint32_t kRetryAfterMs = 100;
+constexpr base::Duration kTickBusy = std::chrono::milliseconds(10), kTickIdle = std::chrono::milliseconds(100);  // step(Tick)
 
 // What a message wants to do to a copy.
 enum class Purpose : uint8_t {
@@ -74,7 +74,6 @@ struct Where {
   enum class Kind : uint8_t { here, forward, refuse, fetch } kind = Kind::refuse;
   const model::Partition* partition = nullptr;  // valid until the next MapRead of the table
   model::PartitionId log;    // here
-  model::Interval serve;     // here: what the copy answers for
   model::ServerId to;        // forward
   model::TxnSeq txnseq;      // of the installed map
   base::Error error;
@@ -115,14 +114,15 @@ class PushServer {
   PushServer& operator=(const PushServer&) = delete;
 
   push::Effects step(const push::Now& now, const push::Input& input);
+  void step(const push::Now& now, const push::Input& input, push::Effects* out);  // the same, appended to `out`
 
-  // --- questions; they change nothing ---
+  // --- questions, as of the last step(); they change nothing ---
   // Where a read of this key goes. txnseq 0: the caller has no map. `one`: the own copy may answer.
   push::Where where(std::string_view table, std::string_view key, model::TxnSeq txnseq, bool hop) const;
   // The same for a scan that goes on at `start`.
   push::Where where_scan(std::string_view table, const model::ScanStart& start, model::TxnSeq txnseq, bool hop) const;
   // For a level above one. Errors: as where(); no_quorum when too few can answer.
-  base::Result<push::ReadPlan> plan_read(const push::Now& now, const push::Where& where, std::string_view table, model::Level level) const;
+  base::Result<push::ReadPlan> plan_read(const push::Where& where, std::string_view table, model::Level level) const;
   push::Admission admit(const model::Envelope& envelope, push::Purpose purpose) const;
 
   std::shared_ptr<const model::Metadata> installed(std::string_view table) const;  // null: unknown table
@@ -131,17 +131,19 @@ class PushServer {
   std::vector<std::string> tables() const;
   // Every copy that should serve has caught up with the live replicas (or has waited long enough).
   bool caught_up() const;
-  std::string read_only_reason(const push::Now& now) const;  // empty: takes clients' writes
+  std::string read_only_reason() const;  // empty: takes clients' writes
   std::vector<model::HeldPartition> held() const;             // for mover.view
   std::vector<push::CopyStatus> copies() const;
-  push::ServerStatus status(const push::Now& now) const;
+  push::ServerStatus status() const;
   model::Incarnation peer_incarnation(const model::ServerId& server) const;
-  std::optional<int64_t> clock_offset(const push::Now& now, const model::ServerId& peer) const;
+  std::optional<int64_t> clock_offset(const model::ServerId& peer) const;
   const model::Version& newest_version() const;  // for the root block: nothing above it was stamped or taken
   // Servers that share a partition with this one: whom links and beacons are for.
   std::set<model::ServerId> partners() const;
+  // Per live copy the lowest LSN of its log that some target may still need: for the journal's retention.
+  std::vector<std::pair<model::AssignmentId, model::Lsn>> needed() const;
   // When step(Tick) has something to do by itself.
-  base::Instant next_tick(base::Instant now) const;
+  base::Instant next_tick() const;
 
  private:
   struct Impl;

@@ -43,6 +43,7 @@ struct Held {
   model::TableUuid table;
   model::Interval interval;
   bool aside = false;
+  model::Lsn end;  // durable end of its log
 };
 // A copy that was begun as the child of a split on a server that does not hold the parent.
 struct ChildOf {
@@ -117,6 +118,7 @@ struct ReceivedAppended {  // what AppendReceived asked for
   CallId call = 0;
   base::Result<model::LogPoint> end;
 };
+struct TableDropped { model::TableUuid table; };  // it stands under /dropped/
 struct BulkEndArrived { const model::BulkEnd* message = nullptr; };  // after admit() said ok
 struct BeaconArrived { model::Beacon beacon; };
 struct EpochsAnswered {
@@ -127,6 +129,7 @@ struct EpochsAnswered {
 
 struct Created { model::PartitionId partition; base::Status status; };  // durable
 struct Divided { model::PartitionId parent; base::Status status; };     // durable
+struct SetAsideDone { model::AssignmentId assignment; base::Status status; };
 struct Dropped { model::AssignmentId assignment; base::Status status; };
 struct DropAsked {
   CallId call = 0;
@@ -143,8 +146,8 @@ struct DrainAsked { bool on = true; };
 struct Tick {};
 
 using Input = std::variant<MapRead, LiveRead, LinkChanged, WriteAsked, Flush, Appended, SendAnswered, WriteArrived, BulkArrived,
-                           ReceivedAppended, BulkEndArrived, BeaconArrived, EpochsAnswered, Created, Divided, Dropped, DropAsked,
-                           PushedTo, StoreState, DrainAsked, Tick>;
+                           ReceivedAppended, BulkEndArrived, BeaconArrived, EpochsAnswered, Created, Divided, SetAsideDone, Dropped, DropAsked,
+                           PushedTo, StoreState, DrainAsked, TableDropped, Tick>;
 
 // --- effects: what to do, in order -----------------------------------------------------------------
 // Encode the request's records with this version at the end of the batch's payload.
@@ -154,7 +157,8 @@ struct Gather {
   model::Version version;
 };
 // Append the batch's payload to the partition's log as one block; answered with Appended. `newest`: stamped
-// here just now, so newer than everything the store has.
+// here just now, so newer than everything the store has. Where the store refuses it at once, none of the batch's
+// Sends is performed, and Appended says the store's error: nothing has happened then.
 struct Append {
   BatchId batch = 0;
   model::PartitionId log;
@@ -192,7 +196,7 @@ struct AppendReceived {
   CallId call = 0;
   model::PartitionId log;
 };
-struct Answer {  // to a push.write, bulk.block or drop
+struct Answer {  // to a push.write or bulk.block; to a drop: 1 dropped, 0 it was not there any more
   CallId call = 0;
   base::Result<model::Lsn> result;
 };
@@ -213,6 +217,12 @@ struct Divide {
   model::AttemptId attempt;
   std::string point;
   Child low, high;
+};
+// No more appends to this copy: the map says that it is not to be here. Kept until it is proved and dropped;
+// answered with SetAsideDone.
+struct SetAside {
+  model::PartitionId partition;
+  model::AssignmentId assignment;
 };
 // Into the trash; answered with Dropped. `why` for the log: "proved", "table dropped", "split aborted".
 struct Drop {
@@ -242,7 +252,7 @@ struct ForgetLive { model::AssignmentId own, target; };
 struct Say { base::Level level = base::Level::warn; std::string what, text; };  // a line in the log
 struct Exit { std::string text; };  // status 78: wrong identity
 
-using Effect = std::variant<Gather, Append, Send, Forget, Reply, Forward, FetchMap, AppendReceived, Answer, Create, Divide, Drop,
+using Effect = std::variant<Gather, Append, Send, Forget, Reply, Forward, FetchMap, AppendReceived, Answer, Create, Divide, SetAside, Drop,
                             MarkAvailable, PublishObserved, MapShown, Remember, AskEpochs, SendBeacon, SetLive, ForgetLive, Say, Exit>;
 using Effects = std::vector<Effect>;
 

@@ -1,0 +1,193 @@
+#include "lib/proto/push_impl.h"
+
+namespace cantle::proto {
+
+using namespace push;
+using model::AssignmentState;
+
+// --- caught up after a start -------------------------------------------------------------------------
+
+void PushServer::Impl::start_catch_up(Copy& c) {
+  if (c.creating || !model::answers_reads(c.state)) return;
+  c.caught_up = false;
+  c.catch_up_until = now.at + kCatchUpMost;
+}
+
+// Each live replica is asked for the end of its log; what it had by then must have been delivered by its replpush.
+// The dead are not waited for (coordination.md, "Start of a server").
+void PushServer::Impl::catch_up(Table& t, Copy& c, const model::Partition& p) {
+  std::string missing;
+  const bool ask = now.at >= c.ask_next;
+  for (const auto& a : p.assignments) {
+    if (a.server == self.server || !model::answers_reads(a.state)) continue;
+    if (live_known && !live_servers.contains(a.server)) continue;
+    const auto said = c.epochs.find(a.id);
+    if (said != c.epochs.end()) {
+      const auto end = c.ends.find(a.id);
+      if (said->second.end.lsn.value == 0 || (end != c.ends.end() && end->second.lsn >= said->second.end.lsn)) continue;
+    } else if (ask) {
+      emit(AskEpochs{a.server, envelope(t, p.id, c.held.assignment, a.id)});
+    }
+    missing += (missing.empty() ? "" : ", ") + a.server.name;
+  }
+  if (ask) c.ask_next = now.at + kAskEvery;
+  if (missing.empty() && live_known) {
+    c.caught_up = true;
+    return say(base::Level::info, "caught-up", "partition " + to_string(p.id));
+  }
+  if (now.at < c.catch_up_until) return;
+  c.caught_up = true;
+  say(base::Level::warn, "not-caught-up", "partition " + to_string(p.id) + " serves although it has not heard everything from " +
+                                              (missing.empty() ? "its replicas: who is alive is not known" : missing));
+}
+
+void PushServer::Impl::on(const EpochsAnswered& in) {
+  Copy* c = live(in.partition);
+  if (c == nullptr || c->caught_up || !in.answer) return;
+  c->epochs.emplace(in.of, *in.answer);  // the first answer: what it had when this server asked
+}
+
+// --- being filled --------------------------------------------------------------------------------------
+
+void PushServer::Impl::fill(Table& t, Copy& c) {
+  if (c.creating || c.state != AssignmentState::initializing || now.at < c.mark_next || !filled(t, c)) return;
+  c.mark_next = now.at + 2 * kAskEvery;  // asked again until the map shows it (S40)
+  emit(MarkAvailable{t.name, c.held.partition, c.held.assignment});
+}
+
+namespace {
+
+size_t slots_heard(const std::vector<model::Assignment>& sources, const Copy& c) {
+  std::set<uint32_t> slots;
+  for (const auto& a : sources)
+    if (a.id != c.held.assignment && model::answers_reads(a.state) && c.ends.contains(a.id)) slots.insert(a.slot);
+  return slots.size();
+}
+size_t slot_count(const std::vector<model::Assignment>& assignments) {
+  std::set<uint32_t> slots;
+  for (const auto& a : assignments) slots.insert(a.slot);
+  return slots.size();
+}
+bool enough(const std::vector<model::Assignment>& sources, const Copy& c) {
+  return slots_heard(sources, c) >= read_quorum(slot_count(sources));
+}
+
+}  // namespace
+
+// So many source slots have delivered everything up to their bulk.end that every write acknowledged before is here.
+bool PushServer::Impl::filled(const Table& t, const Copy& c) const {
+  if (c.role == Role::child) {
+    for (const auto& known : self.children)
+      if (known.child == c.held.partition)
+        if (const auto* parent = t.map->find(known.parent)) return enough(parent->assignments, c);
+    return false;
+  }
+  const auto* p = t.map->find(c.held.partition);
+  if (p == nullptr) return false;
+  if (enough(p->assignments, c)) return true;
+  for (const auto& e : t.map->ended)
+    if (e.id == p->parent && enough(e.parent_assignments, c)) return true;
+  return false;
+}
+
+void PushServer::Impl::look_after(Table& t) {
+  for (auto& [own, c] : copies) {
+    if (c->held.table != t.uuid || c->held.aside || c->dropping) continue;
+    const auto* p = t.map->find(c->held.partition);
+    if (!c->caught_up && c->role == Role::serving && p != nullptr) catch_up(t, *c, *p);
+    if (c->role == Role::serving || c->role == Role::child) fill(t, *c);
+  }
+}
+
+// --- the store has done it -----------------------------------------------------------------------------
+
+namespace {
+template <class Key>
+std::optional<HeldBack> take(std::map<Key, HeldBack>& from, const Key& key) {
+  auto it = from.find(key);
+  if (it == from.end()) return std::nullopt;
+  const auto value = it->second;
+  from.erase(it);
+  return value;
+}
+}  // namespace
+
+void PushServer::Impl::on(const Created& in) {
+  const auto held = take(creating, in.partition);
+  if (!held) return;
+  Table* t = table(held->table);
+  Copy* c = live(in.partition);
+  if (!in.status) {
+    say(base::Level::error, "create", "partition " + to_string(in.partition) + ": " + to_string(in.status.error()));
+    if (c != nullptr) remove(c->held.assignment);  // the next map, or the slow timer, begins it again
+    if (t != nullptr) t->arrange_at = now.at + kAskEvery;
+  } else if (c != nullptr) {
+    c->creating = false;
+    if (t != nullptr && t->map && !t->map->dropped && !arrange(*t, false)) return;  // a map may have come meanwhile
+  }
+  if (t != nullptr) end_under_way(*t, held->tag);
+}
+
+void PushServer::Impl::on(const Divided& in) {
+  const auto held = take(dividing, in.parent);
+  if (!held) return;
+  if (!in.status) return say(base::Level::error, "divide", "partition " + to_string(in.parent) + ": " + to_string(in.status.error()));
+  if (Table* t = table(held->table)) end_under_way(*t, held->tag);
+}
+
+void PushServer::Impl::on(const SetAsideDone& in) {
+  const auto held = take(setting_aside, in.assignment);
+  if (!held) return;
+  if (!in.status) return say(base::Level::error, "set-aside", "assignment " + to_string(in.assignment) + ": " + to_string(in.status.error()));
+  if (Table* t = table(held->table)) end_under_way(*t, held->tag);
+}
+
+// --- dropping ------------------------------------------------------------------------------------------
+
+void PushServer::Impl::drop(Copy& c, std::string why) {
+  if (std::exchange(c.dropping, true)) return;
+  emit(Drop{c.held.partition, c.held.assignment, std::move(why)});
+}
+
+void PushServer::Impl::on(const Dropped& in) {
+  const auto call = drops.find(in.assignment);
+  if (in.status) {
+    if (const Copy* c = copy(in.assignment))
+      if (std::erase_if(self.children, [&](const auto& known) { return known.child == c->held.partition; }) > 0) remember();
+    remove(in.assignment);
+  } else if (Copy* c = copy(in.assignment)) {
+    c->dropping = false;
+  }
+  if (call == drops.end()) return;
+  if (in.status) emit(Answer{call->second, model::Lsn{1}});
+  else answer_error(call->second, in.status.error());
+  drops.erase(call);
+}
+
+// Only what the newest map positively says should not be here, only under the map that the proof was made with, and
+// only if nothing came after what was proved (S54).
+void PushServer::Impl::on(const DropAsked& in) {
+  const auto& m = *in.message;
+  const auto refuse = [&](std::string text) { answer_error(in.call, {Code::conflict, std::move(text)}); };
+  Copy* c = copy(m.assignment);
+  if (c == nullptr) return emit(Answer{in.call, model::Lsn{0}});
+  const Table* t = table(m.table_uuid);
+  if (t == nullptr || !t->map) return refuse("the map of the table is not known here");
+  if (c->held.table != m.table_uuid || c->held.partition != m.partition) return refuse("the assignment is of another partition");
+  if (c->role != Role::old || !c->held.aside) return refuse("METADATA does not say that this copy should go");
+  if (c->dropping) return refuse("it is being dropped already");
+  if (setting_aside.contains(m.assignment)) return refuse("it is being set aside");
+  if (m.txnseq > t->map->txnseq) return refuse("proved under a newer map than this server's");
+  for (const auto& p : t->map->partitions)
+    if (!p.interval.intersect(c->held.interval).empty() && p.min_txnseq > m.txnseq)
+      return refuse("the map has changed since the proof: transaction " + to_string(p.min_txnseq));
+  if (in.end.lsn != m.proved_to.lsn) return refuse("the log has grown since the proof");
+  drops[m.assignment] = in.call;
+  drop(*c, "proved");
+}
+
+void PushServer::Impl::on(const PushedTo& in) {
+  if (Copy* c = copy(in.own)) c->track.pushed_to(in.target, in.lsn);
+}
+
+}  // namespace cantle::proto

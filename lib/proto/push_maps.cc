@@ -1,0 +1,360 @@
+#include "lib/proto/push_impl.h"
+
+namespace cantle::proto {
+
+using namespace push;
+using model::AssignmentState;
+
+namespace {
+
+bool child_of_this_server(const model::Partition& p, const model::Assignment& a) {
+  const auto* source = a.source.none() ? nullptr : model::find_assignment(p, a.source);
+  return source != nullptr && source->server == a.server;
+}
+
+const model::EndedPartition* ended(const model::Metadata& map, const PartitionId& id) {
+  for (const auto& e : map.ended)
+    if (e.id == id) return &e;
+  return nullptr;
+}
+
+std::string place(const Copy& c) { return "partition " + to_string(c.held.partition) + " assignment " + to_string(c.held.assignment); }
+
+}  // namespace
+
+void PushServer::Impl::on(const MapRead& in) {
+  CHECK(in.map != nullptr);
+  Table& t = table_for(in);
+  const bool first = t.map == nullptr;
+  // The coordination service was set back: old owners must not come alive again (S36).
+  if (auto it = self.seen.find(t.uuid); it != self.seen.end() && in.map->txnseq < it->second)
+    return say(base::Level::error, "map-regressed", "table " + t.name + " shows transaction " + to_string(in.map->txnseq) + ", this server has acted on " + to_string(it->second));
+  if (!first && in.map->txnseq <= t.map->txnseq) return;
+
+  close_open(t.uuid);  // what was gathered belongs to the map it was gathered under
+  t.map = in.map;
+  t.maps[t.map->txnseq] = t.map;
+  if (t.map->dropped) {
+    drop_table(t);
+    return settle(t);
+  }
+  if (!arrange(t, first)) return;
+  if (first)
+    for (auto& serve : t.serves) start_catch_up(*serve.copy);
+  recount(t);
+  settle(t);
+}
+
+// Brings the copies in line with the installed map; again and again without harm.
+bool PushServer::Impl::arrange(Table& t, bool first) {
+  divide_ended(t);
+  if (!begin_copies(t, first)) return false;
+  explain_copies(t);
+  rebuild(t);
+  return true;
+}
+
+Table& PushServer::Impl::table_for(const MapRead& in) {
+  auto& slot = tables[in.map->table];
+  if (!slot) {
+    slot = std::make_unique<Table>();
+    slot->uuid = in.map->table;
+  }
+  slot->name = in.table;
+  by_name[in.table] = slot.get();  // a table dropped and made again is another table
+  return *slot;
+}
+
+void PushServer::Impl::drop_table(Table& t) {
+  close_open(t.uuid);
+  t.serves.clear();
+  for (auto it = batches.begin(); it != batches.end();) {
+    Batch& b = (it++)->second;
+    if (b.table != t.uuid) continue;
+    give_up(b, "the table was dropped");
+    retire(b);
+  }
+  for (auto& [own, c] : copies)
+    if (c->held.table == t.uuid) drop(*c, "table dropped");
+  find_partners();
+}
+
+void PushServer::Impl::on(const TableDropped& in) {
+  if (Table* t = table(in.table)) return drop_table(*t);
+  for (auto& [own, c] : copies)
+    if (c->held.table == in.table) drop(*c, "table dropped");
+}
+
+// --- what ended: divide --------------------------------------------------------------------------
+
+// In order of their ends, so that a server that was away through several splits divides step by step (S42, S45).
+void PushServer::Impl::divide_ended(Table& t) {
+  for (const auto& e : t.map->ended) {
+    Copy* parent = live(e.id);
+    if (parent == nullptr || parent->creating) continue;
+    for (const auto& a : e.parent_assignments)
+      if (a.id == parent->held.assignment) {
+        divide(t, *parent, e);
+        break;
+      }
+  }
+}
+
+Child PushServer::Impl::child_here(const Table& t, const PartitionId& child, const Copy& parent) const {
+  const auto mine = [&](const std::vector<model::Assignment>& assignments, model::Region region) {
+    for (const auto& a : assignments)
+      if (a.server == self.server && a.source == parent.held.assignment) return Child{child, a.id, region};
+    return Child{child, {}, region};
+  };
+  if (const auto* p = t.map->find(child)) return mine(p->assignments, p->region);
+  if (const auto* e = ended(*t.map, child)) return mine(e->parent_assignments, e->region);
+  return {child, {}, {}};
+}
+
+void PushServer::Impl::divide(Table& t, Copy& parent, const model::EndedPartition& e) {
+  const Child low = child_here(t, e.low, parent), high = child_here(t, e.high, parent);
+  if (low.assignment.none() && high.assignment.none()) return set_aside(t, parent);  // push the rest, prove, drop
+  emit(Divide{e.id, e.attempt, e.point, low, high});
+  const AssignmentId own = parent.held.assignment;
+  if (!low.assignment.none()) inherit(t, parent, low, Side::low, {parent.held.interval.begin, e.point});
+  if (!high.assignment.none()) inherit(t, parent, high, Side::high, {e.point, parent.held.interval.end});
+  dividing[e.id] = {t.uuid, hold_back(t)};
+  if (!low.assignment.none() && !high.assignment.none()) return remove(own);
+  // The half of the child that lives elsewhere stays until it is proved.
+  auto& rest = low.assignment.none() ? parent.held.interval.end : parent.held.interval.begin;
+  rest = e.point;
+  parent.held.aside = true;
+  parent.role = Role::old;
+  live_by_partition.erase(e.id);
+}
+
+void PushServer::Impl::inherit(Table& t, Copy& parent, const Child& child, Side side, model::Interval interval) {
+  Copy& c = add({.partition = child.partition,
+                 .assignment = child.assignment,
+                 .region = child.region,
+                 .table = t.uuid,
+                 .interval = std::move(interval),
+                 .aside = false,
+                 .end = {}});
+  c.caught_up = parent.caught_up;
+  c.catch_up_until = parent.catch_up_until;
+  std::vector<Target> targets;
+  if (const auto* p = t.map->find(child.partition))
+    if (const auto plan = make_plan(*t.map, self.server, {{p, Side::both}})) targets = others(*plan);
+  c.track = parent.track.continued_by(side, targets);
+  heirs[parent.held.assignment].push_back(child.assignment);
+}
+
+void PushServer::Impl::set_aside(Table& t, Copy& c) {
+  c.role = Role::old;
+  if (c.held.aside || c.dropping) return;
+  c.held.aside = true;
+  if (auto it = live_by_partition.find(c.held.partition); it != live_by_partition.end() && it->second == c.held.assignment) live_by_partition.erase(it);
+  emit(SetAside{c.held.partition, c.held.assignment});
+  setting_aside[c.held.assignment] = {t.uuid, hold_back(t)};
+}
+
+// --- what is to be here: begin --------------------------------------------------------------------
+
+bool PushServer::Impl::begin_copies(Table& t, bool first) {
+  for (const auto& p : t.map->partitions) {
+    if (const auto* a = model::find_assignment(p, self.server))
+      if (!begin_copy(t, p.id, p.region, p.interval, *a, &p, first)) return false;
+    if (!p.split) continue;
+    const auto& s = *p.split;
+    for (const auto* child : {&s.low, &s.high})
+      for (const auto& a : child->assignments) {
+        if (a.server != self.server || child_of_this_server(p, a)) continue;
+        const auto interval = child == &s.low ? model::Interval{p.interval.begin, s.point} : model::Interval{s.point, p.interval.end};
+        if (live(child->id) == nullptr) {
+          self.children.push_back({child->id, p.id, s.attempt});
+          remember();
+        }
+        if (!begin_copy(t, child->id, child->region, interval, a, nullptr, first)) return false;
+        if (auto* c = live(child->id)) c->role = Role::child, c->state = a.state;
+      }
+  }
+  return true;
+}
+
+// False: this server is not the one that METADATA knows; nothing more may be done.
+bool PushServer::Impl::begin_copy(Table& t, const PartitionId& id, model::Region region, const model::Interval& interval,
+                                  const model::Assignment& a, const model::Partition* p, bool first) {
+  if (Copy* c = live(id)) {
+    if (c->held.assignment == a.id) return true;
+    set_aside(t, *c);  // an old tenure: kept, proved, dropped (S6)
+  }
+  if (copies.contains(a.id)) return true;  // aside or on its way to the trash: nothing to do here
+  if (lost(t, a, p, first)) {
+    const std::string text = "METADATA of table " + t.name + " says that server " + self.server.name + " holds partition " + to_string(id) +
+                             " (assignment " + to_string(a.id) + "), and nothing of it is in this data directory. If the data is lost, give the server a new --id "
+                             "or an empty place: zkctl node replace " + self.server.name;
+    if (first) emit(Exit{text});
+    else say(base::Level::error, "copy-lost", text);
+    return !first;
+  }
+  Copy& c = add({.partition = id, .assignment = a.id, .region = region, .table = t.uuid, .interval = interval, .aside = false, .end = {}});
+  c.creating = true;
+  creating[id] = {t.uuid, hold_back(t)};
+  emit(Create{c.held, t.name});
+  return true;
+}
+
+// Should this copy have data that is not here? A copy that is to be filled has none yet; a new table's has none
+// either, unless this server has acted on that table before (S6).
+bool PushServer::Impl::lost(const Table& t, const model::Assignment& a, const model::Partition* p, bool first) const {
+  if (first && self.fresh_under_known_name) return true;
+  if (p != nullptr && continues_here(*p, a)) return true;  // a split's child, whose parent was here
+  if (!model::answers_reads(a.state)) return false;
+  const bool created = p != nullptr && p->parent.none() && a.source.none() && a.since.value == 1;
+  return !created || self.seen.contains(t.uuid);
+}
+
+// --- what is here and should not be ----------------------------------------------------------------
+
+void PushServer::Impl::explain_copies(Table& t) {
+  std::vector<Copy*> here;
+  for (auto& [own, c] : copies)
+    if (c->held.table == t.uuid && !c->held.aside && !c->dropping) here.push_back(c.get());
+  for (Copy* c : here) explain(t, *c);
+}
+
+void PushServer::Impl::explain(Table& t, Copy& c) {
+  const auto& id = c.held.partition;
+  if (const auto* p = t.map->find(id)) {
+    const auto* a = model::find_assignment(*p, c.held.assignment);
+    if (a == nullptr) return set_aside(t, c);
+    c.role = Role::serving;
+    c.state = a->state;
+    return;
+  }
+  if (child_in_split(t, c)) return;
+  if (ended(*t.map, id) != nullptr) return c.creating ? void() : set_aside(t, c);
+  if (aborted(t, c)) return drop(c, "split aborted");
+  // Absence is never an order to delete: kept, serves nothing (S52).
+  c.role = Role::unknown;
+  if (!std::exchange(c.told, true)) say(base::Level::error, "copy-unknown", place(c) + " of table " + t.name + " is not in METADATA: kept, not served");
+}
+
+bool PushServer::Impl::child_in_split(const Table& t, Copy& c) const {
+  for (const auto& known : self.children) {
+    if (known.child != c.held.partition) continue;
+    const auto* p = t.map->find(known.parent);
+    if (p == nullptr || !p->split || p->split->attempt != known.attempt) return false;
+    for (const auto* child : {&p->split->low, &p->split->high})
+      for (const auto& a : child->assignments)
+        if (a.id == c.held.assignment) {
+          c.role = Role::child;
+          c.state = a.state;
+          return true;
+        }
+  }
+  return false;
+}
+
+// A child of a split that did not happen: its parent is there, or ended by another attempt. Every record of it that
+// anybody was told of is with a majority of the parent's slots.
+bool PushServer::Impl::aborted(const Table& t, const Copy& c) const {
+  for (const auto& known : self.children) {
+    if (known.child != c.held.partition) continue;
+    const auto* p = t.map->find(known.parent);
+    if (p != nullptr) return !p->split || p->split->attempt != known.attempt;
+    const auto* e = ended(*t.map, known.parent);
+    return e != nullptr && e->attempt != known.attempt;
+  }
+  return false;
+}
+
+// --- after the decisions ----------------------------------------------------------------------------
+
+void PushServer::Impl::rebuild(Table& t) {
+  t.serves.clear();
+  for (const auto& p : t.map->partitions) {
+    Copy* c = live(p.id);
+    if (c == nullptr || c->role != Role::serving) continue;
+    for (auto& plan : c->plans) plan.reset();
+    t.serves.push_back({&p, c});
+    if (const auto plan = plan_for(t, p, *c, p.split ? Side::both : Side::whole)) {
+      c->track.set_targets(others(*plan));
+      for (const auto& gone : c->track.take_gone()) emit(ForgetLive{c->held.assignment, gone});
+    }
+  }
+  find_partners();
+}
+
+std::vector<Target> PushServer::Impl::others(const Plan& plan) const {
+  std::vector<Target> targets;
+  for (const auto& target : plan.targets)
+    if (target.server != self.server) targets.push_back(target);
+  return targets;
+}
+
+void PushServer::Impl::find_partners() {
+  partners.clear();
+  for (const auto& [uuid, t] : tables)
+    for (const auto& serve : t->serves) {
+      for (const auto& a : serve.partition->assignments) partners.insert(a.server);
+      if (const auto& s = serve.partition->split)
+        for (const auto* child : {&s->low, &s->high})
+          for (const auto& a : child->assignments) partners.insert(a.server);
+    }
+  partners.erase(self.server);
+}
+
+// What the installed map asks for is under way: until it is durable this map is not shown.
+TxnSeq PushServer::Impl::hold_back(Table& t) {
+  const TxnSeq below{t.map->txnseq.value - 1};
+  t.under_way[below]++;
+  return below;
+}
+
+void PushServer::Impl::end_under_way(Table& t, TxnSeq tag) {
+  auto it = t.under_way.find(tag);
+  if (it == t.under_way.end()) return;
+  if (--it->second > 0) return;
+  t.under_way.erase(it);
+  settle(t);
+}
+
+// The newest map for which everything older has ended: appends begun under older maps are durable or known not to be
+// in the log, those of other servers' messages among them; writes that wait for others count under the newest map
+// anyhow; divides and creations that it asks for are durable (S43, S45).
+void PushServer::Impl::settle(Table& t) {
+  TxnSeq limit = t.map->txnseq;
+  if (!t.under_way.empty()) limit = std::min(limit, t.under_way.begin()->first);
+  auto it = t.maps.upper_bound(limit);
+  if (it == t.maps.begin()) return;
+  --it;
+  if (it->first <= t.settled) return;
+  t.settled = it->first;
+  t.maps.erase(t.maps.begin(), it);
+  self.seen[t.uuid] = t.settled;
+  remember();
+  if (wants_observed(t)) {
+    t.published = t.settled;
+    emit(PublishObserved{t.name, t.settled});
+  }
+  emit(MapShown{t.name, t.settled});
+}
+
+bool PushServer::Impl::wants_observed(const Table& t) const {
+  const auto& map = *t.maps.begin()->second;
+  for (const auto& p : map.partitions) {
+    bool mine = model::find_assignment(p, self.server) != nullptr;
+    if (p.split) {
+      for (const auto* child : {&p.split->low, &p.split->high})
+        for (const auto& a : child->assignments) mine = mine || a.server == self.server;
+      if (mine && p.split->since > t.published) return true;
+    }
+    for (const auto& m : p.moves)
+      if (mine && m.since > t.published) return true;
+  }
+  for (const auto& e : map.ended)
+    for (const auto& a : e.parent_assignments)
+      if (a.server == self.server && e.at > t.published) return true;
+  return false;
+}
+
+void PushServer::Impl::remember() { emit(Remember{self.seen, self.children}); }
+
+}  // namespace cantle::proto

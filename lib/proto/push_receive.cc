@@ -1,0 +1,177 @@
+#include "lib/proto/push_impl.h"
+
+namespace cantle::proto {
+
+using namespace push;
+
+void PushServer::Impl::on(const WriteArrived& in) {
+  const auto& m = *in.message;
+  hear(m.envelope.from, m.envelope.incarnation);
+  clocks.heard(m.envelope.from, m.wall_ms, now.at, now.wall);
+  receive(in.call, m.envelope, in.seen, Purpose::write, in.seen.one_stamper ? LogTrack::Entry::Kind::received : LogTrack::Entry::Kind::unknown);
+  if (!receiving.contains(in.call)) return;  // refused
+  live(m.envelope.partition)->track.settled({m.settled, m.envelope.txnseq});
+}
+
+void PushServer::Impl::on(const BulkArrived& in) {
+  const auto& m = *in.message;
+  hear(m.envelope.from, m.envelope.incarnation);
+  receive(in.call, m.envelope, in.seen, Purpose::bulk, LogTrack::Entry::Kind::unknown);
+}
+
+void PushServer::Impl::receive(CallId call, const model::Envelope& e, const RecordsSeen& seen, Purpose purpose, LogTrack::Entry::Kind kind) {
+  const auto admission = admit(e, purpose);
+  if (admission.kind != Admission::Kind::ok) {
+    if (admission.kind == Admission::Kind::fetch)
+      if (Table* t = table(e.table_uuid)) fetch(*t, e.txnseq);
+    return answer_error(call, admission.error);
+  }
+  Table& t = *table(e.table_uuid);
+  Copy& c = *live(admission.log);
+  if (auto refused = refuse_records(c, seen)) return answer_error(call, *std::move(refused));
+  hlc.observe(seen.newest);
+  t.under_way[t.map->txnseq]++;
+  receiving.emplace(call, Receiving{t.uuid, c.held.assignment, t.map->txnseq, {.kind = kind, .end = {}, .oldest = {}, .newest = seen.newest, .side = Side::whole, .acked = {}}});
+  emit(AppendReceived{call, admission.log});
+}
+
+std::optional<base::Error> PushServer::Impl::refuse_records(const Copy& c, const RecordsSeen& seen) const {
+  if (seen.count == 0) return base::Error{Code::invalid, "a message without records"};
+  if (!c.held.interval.contains(seen.first_key) || !c.held.interval.contains(seen.last_key))
+    return base::Error{Code::invalid, "a key is outside the partition"};
+  // One bad clock must not drag the others after it (R33).
+  if (too_far_ahead(seen.newest, now.wall))
+    return base::Error{Code::invalid, "version " + to_string(seen.newest) + " is " + std::to_string(seen.newest.ms() - now.wall) + " ms ahead of this server's clock"};
+  base::Error error;
+  error.retry_after_ms = kRetryAfterMs;
+  if (!store.read_only.empty()) {
+    error.code = Code::read_only;
+    error.text = error.detail = store.read_only;
+    return error;
+  }
+  if (store.overloaded) {
+    error.code = Code::overloaded;
+    error.text = "the overlay is full";
+    return error;
+  }
+  return std::nullopt;
+}
+
+void PushServer::Impl::on(const ReceivedAppended& in) {
+  auto node = receiving.extract(in.call);
+  if (node.empty()) return;
+  auto& r = node.mapped();
+  if (in.end) {
+    r.entry.end = *in.end;
+    track_entry(r.own, r.entry);
+    emit(Answer{in.call, in.end->lsn});
+  } else {
+    auto error = in.end.error();
+    if (error.code == Code::no_space) error.code = Code::read_only;
+    answer_error(in.call, std::move(error));
+  }
+  if (Table* t = table(r.table)) end_under_way(*t, r.tag);
+}
+
+void PushServer::Impl::on(const BulkEndArrived& in) {
+  const auto& m = *in.message;
+  hear(m.envelope.from, m.envelope.incarnation);
+  const auto admission = admit(m.envelope, Purpose::bulk_end);
+  if (admission.kind != Admission::Kind::ok) return;
+  auto& end = live(admission.log)->ends[m.envelope.from_assignment];
+  if (m.through.lsn > end.lsn || end.epoch < m.through.epoch) end = m.through;
+  look_after(*table(m.envelope.table_uuid));
+}
+
+void PushServer::Impl::on(const BeaconArrived& in) {
+  hear(in.beacon.from, in.beacon.incarnation);
+  if (in.beacon.incarnation < peer_incarnation(in.beacon.from)) return;
+  clocks.heard(in.beacon.from, in.beacon.wall_ms, now.at, now.wall);
+}
+
+// What comes from an older life of a server is late, whoever it was meant for (S25, S34).
+void PushServer::Impl::hear(const ServerId& from, model::Incarnation incarnation) {
+  auto& known = incarnations[from];
+  known = std::max(known, incarnation);
+}
+
+model::Incarnation PushServer::Impl::peer_incarnation(const ServerId& server) const {
+  auto it = incarnations.find(server);
+  return it == incarnations.end() ? model::Incarnation{} : it->second;
+}
+
+// --- may it? ---------------------------------------------------------------------------------------------
+
+namespace {
+
+Admission refuse(Code code, std::string text, TxnSeq txnseq = {}) {
+  Admission a;
+  a.error = {code, std::move(text)};
+  a.error.txnseq = txnseq.value;
+  if (code == Code::unavailable || code == Code::catching_up) a.error.retry_after_ms = kRetryAfterMs;
+  return a;
+}
+
+// The entry of the map that says who holds this partition, be it a child of a split.
+struct Entry {
+  const model::Partition* partition = nullptr;  // itself, or the parent that is being split
+  const std::vector<model::Assignment>* assignments = nullptr;
+  const model::Child* child = nullptr;
+};
+Entry find_entry(const model::Metadata& map, const Copy* copy, const PartitionId& id, const std::vector<ChildOf>& children) {
+  if (const auto* p = map.find(id)) return {p, &p->assignments, nullptr};
+  if (copy == nullptr || copy->role != Role::child) return {};
+  for (const auto& known : children) {
+    if (known.child != id) continue;
+    const auto* p = map.find(known.parent);
+    if (p == nullptr || !p->split) return {};
+    for (const auto* child : {&p->split->low, &p->split->high})
+      if (child->id == id) return {p, &child->assignments, child};
+  }
+  return {};
+}
+
+const model::Assignment* find_in(const std::vector<model::Assignment>& assignments, const AssignmentId& id) {
+  for (const auto& a : assignments)
+    if (a.id == id) return &a;
+  return nullptr;
+}
+
+}  // namespace
+
+Admission PushServer::Impl::admit(const model::Envelope& e, Purpose purpose) const {
+  const Table* t = table(e.table_uuid);
+  if (t == nullptr || !t->map || t->map->dropped) return refuse(Code::no_such_table, "no table '" + e.table + "' with that uuid");
+  if (e.incarnation < peer_incarnation(e.from)) return refuse(Code::unavailable, "from an older life of server " + e.from.name);
+  const Copy* c = live(e.partition);
+  const auto entry = find_entry(*t->map, c, e.partition, self.children);
+  if (e.txnseq > t->map->txnseq) {
+    auto a = refuse(Code::unavailable, "the map at transaction " + to_string(e.txnseq) + " is not here yet");
+    a.kind = Admission::Kind::fetch;
+    a.table = t->name;
+    a.at_least = e.txnseq;
+    return a;
+  }
+  if (entry.partition == nullptr) return refuse(Code::stale_route, "partition " + to_string(e.partition) + " is not in the map", t->map->txnseq);
+  if (e.txnseq < entry.partition->min_txnseq) return refuse(Code::stale_route, "the map has changed", t->map->txnseq);
+  const auto* to = find_in(*entry.assignments, e.to_assignment);
+  if (to == nullptr || to->server != self.server) return refuse(Code::unavailable, "assignment " + to_string(e.to_assignment) + " is not this server's");
+  if (c == nullptr || c->held.assignment != e.to_assignment || c->creating || c->dropping) return refuse(Code::unavailable, "the copy is not ready");
+
+  if (purpose == Purpose::write) {
+    const auto* from = find_in(*entry.assignments, e.from_assignment);
+    if (from == nullptr && entry.child != nullptr) from = find_in(entry.partition->assignments, e.from_assignment);
+    if (from == nullptr || from->server != e.from) return refuse(Code::unavailable, "assignment " + to_string(e.from_assignment) + " is not server " + e.from.name + "'s");
+  }
+  if (purpose == Purpose::read) {
+    if (entry.child != nullptr || !model::answers_reads(to->state) || !model::readable(entry.partition->state))
+      return refuse(Code::unavailable, "the copy does not answer reads");
+    if (!c->caught_up) return refuse(Code::catching_up, "the copy is catching up");
+  }
+  Admission a;
+  a.kind = Admission::Kind::ok;
+  a.log = e.partition;
+  return a;
+}
+
+}  // namespace cantle::proto
