@@ -35,7 +35,8 @@ void prepare_process() {
 // Errors go to people, or to the journal, which wants a severity in front.
 void say(const std::string& program, const base::Error& error) {
   if (std::getenv("JOURNAL_STREAM") != nullptr || std::getenv("NOTIFY_SOCKET") != nullptr)
-    return base::log(base::Level::fatal, "exit", {{"program", program}, {"code", base::code_name(error.code)}, {"error", error.text}});
+    return base::log(base::Level::fatal, "exit",
+                     {{"program", program}, {"code", base::code_name(error.code)}, {"error", error.text}});
   const auto line = program + ": " + error.text + " (" + std::string(base::code_name(error.code)) + ")\n";
   (void)!::write(STDERR_FILENO, line.data(), line.size());
 }
@@ -49,7 +50,8 @@ void allow_globals_anywhere(CLI::App& app) {
 
 void give_variables(CLI::App& app) {
   for (auto* option : app.get_options())
-    if (option->get_configurable() && !option->get_lnames().empty()) option->envname(variable_of(option->get_lnames().front()));
+    if (option->get_configurable() && !option->get_lnames().empty())
+      option->envname(variable_of(option->get_lnames().front()));
 }
 
 bool asks_for_help(const std::vector<std::string>& arguments) {
@@ -77,7 +79,8 @@ base::Error parse_failure(const CLI::ParseError& error, const ConfigFile& file, 
 base::Status apply(GlobalFlags& flags) {
   base::Level level{};
   if (!base::parse_level(flags.log_level, &level))
-    return base::fail(base::Code::usage, "log level '" + flags.log_level + "': one of panic, fatal, error, warn, notice, info, debug");
+    return base::fail(base::Code::usage,
+                      "log level '" + flags.log_level + "': one of panic, fatal, error, warn, notice, info, debug");
   base::set_log_level(level);
   TRY_ASSIGN(flags.format, parse_format(flags.json ? "json" : flags.output));
   return base::ok();
@@ -106,8 +109,10 @@ int run(CLI::App& app, int argc, char** argv, GlobalFlags& flags, const Body& bo
   app.config_formatter(file);
   if (auto* config = app.get_config_ptr(); config != nullptr) {
     config->configurable(false);
-    if (asks_for_help(arguments)) app.set_config();  // a broken file does not stand between a person and the help
-    else if (std::getenv("CANTLE_CONFIG") != nullptr) config->required(flags.config != kDefaultConfig);
+    if (asks_for_help(arguments))
+      app.set_config();  // a broken file does not stand between a person and the help
+    else if (std::getenv("CANTLE_CONFIG") != nullptr)
+      config->required(flags.config != kDefaultConfig);
   }
 
   try {
@@ -120,7 +125,8 @@ int run(CLI::App& app, int argc, char** argv, GlobalFlags& flags, const Body& bo
     if (error.get_exit_code() == 0) return app.exit(error);  // help and version
     return refuse(parse_failure(error, *file, flags));
   }
-  if (auto* config = app.get_config_ptr(); config != nullptr && config->count() > 0) flags.config = config->as<std::string>();
+  if (auto* config = app.get_config_ptr(); config != nullptr && config->count() > 0)
+    flags.config = config->as<std::string>();
   if (crash_points) {
     list_crash_points();
     return kExitDone;

@@ -10,8 +10,9 @@ namespace {
 constexpr std::array<std::string_view, 8> kPrograms = {"mdserver", "partd", "replpush", "splitter",
                                                        "routegen", "zkctl", "partc",    "cantle-local"};
 // May stand at the top of the file although not every program has them.
-constexpr std::array<std::string_view, 12> kSharedKeys = {"coord",    "cluster",  "log-level", "output", "json",   "token-file",
-                                                          "id",       "data-dir", "listen",    "socket", "advertise", "drain-seconds"};
+constexpr std::array<std::string_view, 12> kSharedKeys = {"coord",  "cluster",    "log-level", "output",
+                                                          "json",   "token-file", "id",        "data-dir",
+                                                          "listen", "socket",     "advertise", "drain-seconds"};
 
 template <size_t N>
 bool among(const std::array<std::string_view, N>& words, std::string_view word) {
@@ -75,7 +76,8 @@ bool ConfigFile::keep(CLI::ConfigItem& item) const {
   return true;
 }
 
-void print_config(const CLI::App& app, const ConfigFile& file, const std::vector<std::string>& arguments, Format format) {
+void print_config(const CLI::App& app, const ConfigFile& file, const std::vector<std::string>& arguments,
+                  Format format) {
   const auto* config = app.get_config_ptr();
   const auto path = config != nullptr ? value_of(*config) : "";
   Printer out(format, {"setting", "value", "from"});

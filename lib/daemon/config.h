@@ -34,6 +34,7 @@ class ConfigFile final : public CLI::ConfigTOML {
 };
 
 // The verb `config`: every setting, its value, and whence it came.
-void print_config(const CLI::App& app, const ConfigFile& file, const std::vector<std::string>& arguments, Format format);
+void print_config(const CLI::App& app, const ConfigFile& file, const std::vector<std::string>& arguments,
+                  Format format);
 
 }  // namespace cantle::daemon

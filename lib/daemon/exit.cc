@@ -18,30 +18,22 @@ int exit_status(const base::Error& error) {
   if (error.code == Code::condition_failed && error.detail == kUnsafeDetail) return kExitUnsafe;
   switch (error.code) {
     case Code::not_found:
-    case Code::no_such_table:
-      return kExitNotThere;
+    case Code::no_such_table: return kExitNotThere;
     case Code::conflict:
     case Code::condition_failed:
     case Code::exists:
-    case Code::not_empty:
-      return kExitConflict;
-    case Code::outcome_unknown:
-      return kExitUnknown;
-    case Code::usage:
-      return kExitUsage;
-    case Code::unavailable:
-      return kExitUnavailable;
+    case Code::not_empty: return kExitConflict;
+    case Code::outcome_unknown: return kExitUnknown;
+    case Code::usage: return kExitUsage;
+    case Code::unavailable: return kExitUnavailable;
     case Code::stale_route:
     case Code::not_leader:
     case Code::no_quorum:
     case Code::catching_up:
     case Code::overloaded:
-    case Code::read_only:
-      return kExitTemporary;
-    case Code::denied:
-      return kExitDenied;
-    case Code::identity:
-      return kExitConfig;
+    case Code::read_only: return kExitTemporary;
+    case Code::denied: return kExitDenied;
+    case Code::identity: return kExitConfig;
     case Code::malformed:
     case Code::invalid:
     case Code::too_large:
@@ -55,8 +47,7 @@ int exit_status(const base::Error& error) {
     case Code::io_error:
     case Code::corrupt:
     case Code::no_space:
-    case Code::cancelled:
-      return kExitFailed;
+    case Code::cancelled: return kExitFailed;
   }
   return kExitFailed;
 }

@@ -29,7 +29,8 @@ void add_global_flags(CLI::App& app, GlobalFlags& flags) {
   app.add_option("--coord", flags.coord, "Coordination service: zk://h1:p,h2:p,h3:p[/chroot] or file:///dir");
   app.add_option("--cluster", flags.cluster, "Name of the cluster")->capture_default_str();
   app.add_option("--token-file", flags.token_file, "File with the cluster's shared secret");
-  app.add_option("--log-level", flags.log_level, "panic, fatal, error, warn, notice, info or debug")->capture_default_str();
+  app.add_option("--log-level", flags.log_level, "panic, fatal, error, warn, notice, info or debug")
+      ->capture_default_str();
   app.add_option("-o,--output", flags.output, "table, json, tsv or name")
       ->check(CLI::IsMember({"table", "json", "tsv", "name"}))
       ->capture_default_str();
@@ -42,13 +43,15 @@ void add_daemon_flags(CLI::App& app, DaemonFlags& flags) {
   app.add_option("--listen", flags.listen, "host:port to listen on, numeric; several with commas")->delimiter(',');
   app.add_option("--advertise", flags.advertise, "host:port at which others reach this server");
   app.add_option("--socket", flags.socket, "Path of the Unix socket");
-  app.add_option("--drain-seconds", flags.drain_seconds, "How long a stop waits for what is in hand")->capture_default_str();
+  app.add_option("--drain-seconds", flags.drain_seconds, "How long a stop waits for what is in hand")
+      ->capture_default_str();
 }
 
 base::Result<std::string> need_coord(const GlobalFlags& flags) {
   if (!flags.coord.empty()) return flags.coord;
-  return base::fail(base::Code::usage, "no coordination service: give --coord URL, or CANTLE_COORD, or `coord = \"…\"` in " +
-                                           flags.config);
+  return base::fail(
+      base::Code::usage,
+      "no coordination service: give --coord URL, or CANTLE_COORD, or `coord = \"…\"` in " + flags.config);
 }
 
 base::Result<std::string> read_token(const GlobalFlags& flags) {
@@ -59,7 +62,8 @@ base::Result<std::string> read_token(const GlobalFlags& flags) {
     return base::fail(base::Code::identity, "cannot read the token file " + flags.token_file);
   while (!token.empty() && (token.back() == '\n' || token.back() == '\r')) token.pop_back();
   if (token.empty() || token.size() > kTokenMax)
-    return base::fail(base::Code::identity, "the token in " + flags.token_file + " must have 1 to " + std::to_string(kTokenMax) + " bytes");
+    return base::fail(base::Code::identity,
+                      "the token in " + flags.token_file + " must have 1 to " + std::to_string(kTokenMax) + " bytes");
   return token;
 }
 

@@ -12,7 +12,9 @@ namespace {
 // Length of the well-formed UTF-8 sequence that begins at `at` (no surrogates, nothing overlong); 0 if there is none.
 size_t utf8_sequence(std::string_view s, size_t at) {
   const auto byte = [&](size_t i) { return i < s.size() ? static_cast<unsigned char>(s[i]) : 0u; };
-  const auto follows = [&](size_t i, unsigned low = 0x80, unsigned high = 0xbf) { return byte(i) >= low && byte(i) <= high; };
+  const auto follows = [&](size_t i, unsigned low = 0x80, unsigned high = 0xbf) {
+    return byte(i) >= low && byte(i) <= high;
+  };
   const unsigned c = byte(at);
   if (c < 0x80) return 1;
   if (c >= 0xc2 && c <= 0xdf) return follows(at + 1) ? 2 : 0;

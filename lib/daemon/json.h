@@ -48,10 +48,7 @@ class Json {
   Json& member(std::string_view name, bool v) { return key(name).boolean(v); }
   Json& member(std::string_view name, double v) { return key(name).real(v); }
   template <std::integral T>
-    requires(!std::same_as<T, bool>)
-  Json& member(std::string_view name, T v) {
-    return key(name).number(v);
-  }
+  requires(!std::same_as<T, bool>) Json& member(std::string_view name, T v) { return key(name).number(v); }
   Json& bytes(std::string_view name, std::string_view v);
 
   const std::string& str() const { return out_; }

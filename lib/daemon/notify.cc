@@ -21,7 +21,8 @@ bool notify_manager(const std::string& message) {
   const int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
   if (fd < 0) return false;
   const auto length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + size + (path[0] == '@' ? 0 : 1));
-  const auto sent = sendto(fd, message.data(), message.size(), MSG_NOSIGNAL | MSG_DONTWAIT, reinterpret_cast<sockaddr*>(&to), length);
+  const auto sent =
+      sendto(fd, message.data(), message.size(), MSG_NOSIGNAL | MSG_DONTWAIT, reinterpret_cast<sockaddr*>(&to), length);
   close(fd);
   return sent == static_cast<ssize_t>(message.size());
 }

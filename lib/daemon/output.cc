@@ -103,20 +103,22 @@ base::Result<Format> parse_format(std::string_view word) {
 }
 
 std::string Cell::plain() const {
-  return std::visit(Overloaded{[](const std::string& v) { return v; }, [](bool v) { return std::string(v ? "yes" : "no"); },
-                               [](double v) {
-                                 char buffer[32];
-                                 std::snprintf(buffer, sizeof buffer, "%.6g", v);
-                                 return std::string(buffer);
-                               },
-                               [](uint64_t v) { return std::to_string(v); }, [](int64_t v) { return std::to_string(v); },
-                               [](const Bytes& v) { return shown(v.value); }, [](const JsonValue& v) { return v.json; },
-                               [](Missing) { return std::string(); }},
-                    v_);
+  return std::visit(
+      Overloaded{[](const std::string& v) { return v; }, [](bool v) { return std::string(v ? "yes" : "no"); },
+                 [](double v) {
+                   char buffer[32];
+                   std::snprintf(buffer, sizeof buffer, "%.6g", v);
+                   return std::string(buffer);
+                 },
+                 [](uint64_t v) { return std::to_string(v); }, [](int64_t v) { return std::to_string(v); },
+                 [](const Bytes& v) { return shown(v.value); }, [](const JsonValue& v) { return v.json; },
+                 [](Missing) { return std::string(); }},
+      v_);
 }
 
 bool Cell::numeric() const {
-  return std::holds_alternative<uint64_t>(v_) || std::holds_alternative<int64_t>(v_) || std::holds_alternative<double>(v_);
+  return std::holds_alternative<uint64_t>(v_) || std::holds_alternative<int64_t>(v_) ||
+         std::holds_alternative<double>(v_);
 }
 
 Printer::Printer(Format format, std::vector<std::string> columns) : format_(format), columns_(std::move(columns)) {}
@@ -126,9 +128,7 @@ void Printer::row(std::vector<Cell> cells) {
   CHECK(cells.size() == columns_.size());
   ++count_;
   switch (format_) {
-    case Format::table:
-      waiting_.push_back(std::move(cells));
-      return;
+    case Format::table: waiting_.push_back(std::move(cells)); return;
     case Format::json: {
       Json j;
       j.object();
@@ -140,8 +140,7 @@ void Printer::row(std::vector<Cell> cells) {
       for (size_t i = 0; i < cells.size(); ++i) line += (i == 0 ? "" : "\t") + tsv_cell(cells[i]);
       return print_line(line);
     }
-    case Format::name:
-      return print_line(cells.front().plain());
+    case Format::name: return print_line(cells.front().plain());
   }
 }
 

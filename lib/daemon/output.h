@@ -43,8 +43,7 @@ class Cell {
   Cell(bool v) : v_(v) {}
   Cell(double v) : v_(v) {}
   template <std::unsigned_integral T>
-    requires(!std::same_as<T, bool>)
-  Cell(T v) : v_(static_cast<uint64_t>(v)) {}
+  requires(!std::same_as<T, bool>) Cell(T v) : v_(static_cast<uint64_t>(v)) {}
   template <std::signed_integral T>
   Cell(T v) : v_(static_cast<int64_t>(v)) {}
   Cell(Bytes v) : v_(std::move(v)) {}

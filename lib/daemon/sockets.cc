@@ -51,7 +51,8 @@ base::Status listen_passed(rpc::Server& server, const std::vector<PassedSocket>&
   return base::ok();
 }
 
-base::Status listen_configured(rpc::Server& server, const DaemonFlags& flags, const std::string& role, uint16_t default_port) {
+base::Status listen_configured(rpc::Server& server, const DaemonFlags& flags, const std::string& role,
+                               uint16_t default_port) {
   auto tcp = flags.listen;
   if (tcp.empty() && default_port != 0) tcp.push_back("127.0.0.1:" + std::to_string(default_port));
   for (const auto& text : tcp) {
@@ -59,8 +60,10 @@ base::Status listen_configured(rpc::Server& server, const DaemonFlags& flags, co
     TRY(server.listen(address));
   }
   const auto path = flags.socket.empty() ? "/run/cantle/" + role + "-" + flags.id + ".sock" : flags.socket;
-  TRY_ASSIGN(const auto local, io::parse_address(path.rfind("unix:", 0) == 0 || path[0] == '/' ? path : "unix:" + path));
-  if (local.kind != io::Address::Kind::local) return base::fail(base::Code::usage, "--socket wants a path, not " + path);
+  TRY_ASSIGN(const auto local,
+             io::parse_address(path.rfind("unix:", 0) == 0 || path[0] == '/' ? path : "unix:" + path));
+  if (local.kind != io::Address::Kind::local)
+    return base::fail(base::Code::usage, "--socket wants a path, not " + path);
   return server.listen(local);
 }
 

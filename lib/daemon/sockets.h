@@ -27,8 +27,8 @@ constexpr uint16_t kPortMdserver = 7400;
 constexpr uint16_t kPortPartd = 7410;
 
 struct Listening {
-  std::string tcp;     // what others connect to, host:port: --advertise, else the first bound; empty: none
-  std::string local;   // path of the Unix socket; empty: none
+  std::string tcp;    // what others connect to, host:port: --advertise, else the first bound; empty: none
+  std::string local;  // path of the Unix socket; empty: none
 };
 // Listens on the passed sockets, or on flags.listen (default 127.0.0.1:`default_port`; 0: no TCP) and the
 // Unix socket flags.socket (default /run/cantle/<role>-<id>.sock).

@@ -94,7 +94,8 @@ void Supervisor::Core::drained(bool whole) {
   if (ended) return;
   ended = true;
   drain_timer.stop();
-  base::log(whole ? base::Level::notice : base::Level::warn, whole ? "stopped" : "drain-cut-short", {{"name", life.name}});
+  base::log(whole ? base::Level::notice : base::Level::warn, whole ? "stopped" : "drain-cut-short",
+            {{"name", life.name}});
   loop.stop();
 }
 

@@ -46,7 +46,8 @@ base::Result<Address> parse_address(std::string_view text) {
   if (!numeric_host(address.host)) return bad("the host is a name or malformed");
   const auto port = text.substr(colon + 1);
   const auto [end, error] = std::from_chars(port.data(), port.data() + port.size(), address.port);
-  if (port.empty() || error != std::errc{} || end != port.data() + port.size()) return bad("the port is no number below 65536");
+  if (port.empty() || error != std::errc{} || end != port.data() + port.size())
+    return bad("the port is no number below 65536");
   return address;
 }
 

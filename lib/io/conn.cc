@@ -83,8 +83,8 @@ struct Conn::Core final : Flushable {
   ConnHandler* handler = nullptr;
   std::string peer;
 
-  std::string out;             // goes out at the next flush
-  std::string sending;         // held by the one uv_write under way
+  std::string out;      // goes out at the next flush
+  std::string sending;  // held by the one uv_write under way
   uv_write_t write_request{};
   uv_connect_t connect_request{};
   uv_shutdown_t shutdown_request{};
@@ -138,7 +138,9 @@ void Conn::Core::update_reading() {
     uv_read_stop(&uv.stream);
     return;
   }
-  const auto lend = [](uv_handle_t* h, size_t, uv_buf_t* buf) { *buf = uv_buf_init(of(h).loop.read_buffer(), kReadBuffer); };
+  const auto lend = [](uv_handle_t* h, size_t, uv_buf_t* buf) {
+    *buf = uv_buf_init(of(h).loop.read_buffer(), kReadBuffer);
+  };
   const auto got = [](uv_stream_t* s, ssize_t n, const uv_buf_t* buf) { of(s).received(n, buf->base); };
   if (const int rc = uv_read_start(&uv.stream, lend, got); rc != 0) end_later(broken("read", rc));
 }

@@ -38,7 +38,7 @@ class ConnHandler {
   ~ConnHandler() = default;
 };
 
-constexpr size_t kOutputHigh = size_t{1} << 20;    // bytes waiting: time to stop reading
+constexpr size_t kOutputHigh = size_t{1} << 20;  // bytes waiting: time to stop reading
 constexpr size_t kOutputLow = size_t{256} << 10;
 constexpr size_t kBytesPerTurn = size_t{256} << 10;
 constexpr base::Duration kKeepaliveIdle = std::chrono::seconds(10);

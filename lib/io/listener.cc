@@ -94,7 +94,7 @@ Address bound_address(int fd) {
 
 // A socket file with nobody behind it is removed; a live one, or another kind of file, is left alone.
 base::Status remove_stale_socket(const Address& address) {
-  struct stat st{};
+  struct stat st {};
   if (lstat(address.path.c_str(), &st) != 0)
     return errno == ENOENT ? base::ok() : base::fail(listen_error(address, "stat", errno));
   if (!S_ISSOCK(st.st_mode)) return base::fail(base::Code::conflict, address.path + " exists and is not a socket");
@@ -156,7 +156,7 @@ base::Status Listener::Core::bind_local(const Address& to) {
   auto at = socket_address(to);
   if (bind(fd.get(), at.get(), at.size) != 0) return base::fail(listen_error(to, "bind", errno));
   // Nobody can connect before listen(), so the mode is right in time.
-  struct stat st{};
+  struct stat st {};
   if (chmod(to.path.c_str(), 0660) != 0 || lstat(to.path.c_str(), &st) != 0)
     return base::fail(listen_error(to, "mode", errno));
   socket_dev = st.st_dev;
@@ -264,7 +264,7 @@ void Listener::Core::close() {
   fd.reset();
   reserve.reset();
   if (socket_ino != 0) {
-    struct stat st{};
+    struct stat st {};
     const bool ours = lstat(address.path.c_str(), &st) == 0 && st.st_dev == socket_dev && st.st_ino == socket_ino;
     if (ours) unlink(address.path.c_str());
     socket_ino = 0;

@@ -48,8 +48,8 @@ class Listener {
   void set_room(std::function<bool()> room);
   Address address() const;  // with the port that the kernel chose for port 0
   uint64_t accepted() const;
-  uint64_t refused() const;   // closed for want of room
-  uint64_t starved() const;   // times that descriptors or memory ran out
+  uint64_t refused() const;  // closed for want of room
+  uint64_t starved() const;  // times that descriptors or memory ran out
 
  private:
   struct Core;

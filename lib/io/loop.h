@@ -49,10 +49,12 @@ class Loop final : public base::Clock {
   void stop();  // run() returns after this turn; before run(): at once
   // Turns the loop until `done()` or the deadline; false for the deadline. For tools and tests; not from a callback.
   bool run_until(const std::function<bool()>& done, base::Instant deadline);
-  bool run_for(base::Duration limit, const std::function<bool()>& done) { return run_until(done, refresh_now() + limit); }
+  bool run_for(base::Duration limit, const std::function<bool()>& done) {
+    return run_until(done, refresh_now() + limit);
+  }
 
-  base::Instant now() override;      // CLOCK_BOOTTIME
-  base::WallMs wall_ms() override;   // CLOCK_REALTIME, not cached
+  base::Instant now() override;     // CLOCK_BOOTTIME
+  base::WallMs wall_ms() override;  // CLOCK_REALTIME, not cached
   base::Instant refresh_now();
 
   void post(std::function<void()> fn);       // any thread

@@ -26,7 +26,8 @@ Signal::Signal(Loop& loop, int number, std::function<void()> fn) : state_(new St
 
 Signal::~Signal() {
   state_->owned = false;
-  uv_close(reinterpret_cast<uv_handle_t*>(&state_->handle), [](uv_handle_t* h) { delete static_cast<State*>(h->data); });
+  uv_close(reinterpret_cast<uv_handle_t*>(&state_->handle),
+           [](uv_handle_t* h) { delete static_cast<State*>(h->data); });
 }
 
 }  // namespace cantle::io

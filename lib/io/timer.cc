@@ -33,7 +33,8 @@ Timer::Timer(Loop& loop, std::function<void()> fn) : state_(new State) {
 
 Timer::~Timer() {
   state_->owned = false;
-  uv_close(reinterpret_cast<uv_handle_t*>(&state_->handle), [](uv_handle_t* h) { delete static_cast<State*>(h->data); });
+  uv_close(reinterpret_cast<uv_handle_t*>(&state_->handle),
+           [](uv_handle_t* h) { delete static_cast<State*>(h->data); });
 }
 
 void Timer::start(base::Duration delay, base::Duration repeat) {

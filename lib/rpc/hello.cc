@@ -34,7 +34,8 @@ base::Result<HelloReply> answer_hello(const Identity& identity, const Hello& hel
                                                range(identity.protocol_min, identity.protocol_max) + ", there " +
                                                range(hello.protocol_min, hello.protocol_max));
   if (!identity.cluster.none() && !hello.cluster.none() && identity.cluster != hello.cluster)
-    return base::fail(base::Code::denied, "this is cluster " + to_string(identity.cluster) + ", not " + to_string(hello.cluster));
+    return base::fail(base::Code::denied,
+                      "this is cluster " + to_string(identity.cluster) + ", not " + to_string(hello.cluster));
   if (!identity.token.empty() && !same_secret(identity.token, hello.token))
     return base::fail(base::Code::denied, hello.token.empty() ? "a token is needed" : "wrong token");
   HelloReply reply;

@@ -24,11 +24,11 @@ constexpr size_t kNotificationsKept = 64;  // while it is not connected
 struct Waiting {
   Peer::Done done;
   base::Instant deadline;
-  uint64_t begins = 0;    // where it begins in the stream of this connection's bytes
-  bool written = false;   // to the connection; until then it stands in the queue alone
+  uint64_t begins = 0;   // where it begins in the stream of this connection's bytes
+  bool written = false;  // to the connection; until then it stands in the queue alone
 };
 struct Queued {
-  uint32_t msgid = 0;     // 0: a notification
+  uint32_t msgid = 0;  // 0: a notification
   std::string frame;
 };
 
@@ -43,10 +43,10 @@ struct Peer::Core final : io::ConnHandler, std::enable_shared_from_this<Core> {
 
   void call(std::string_view method, std::string_view params, base::Duration timeout, Done done);
   void notify(std::string_view method, std::string_view params);
-  void begin();                      // connects
-  void rested();                     // the backoff is over
+  void begin();                       // connects
+  void rested();                      // the backoff is over
   void lost(const base::Error& why);  // the connection is over, or never came
-  void close();                      // without a word
+  void close();                       // without a word
 
   void on_connected(io::Conn&) override;
   void on_bytes(io::Conn&, std::string_view bytes) override;
@@ -75,10 +75,10 @@ struct Peer::Core final : io::ConnHandler, std::enable_shared_from_this<Core> {
   std::unique_ptr<io::Conn> conn;
   wire::FrameScanner scanner;
   std::string pending;
-  uint64_t connection = 0;          // counts them
-  std::vector<Queued> queue;        // asked for before the connection was ready
+  uint64_t connection = 0;    // counts them
+  std::vector<Queued> queue;  // asked for before the connection was ready
   size_t queue_bytes = 0, queued_notifications = 0;
-  uint64_t stream = 0;              // bytes written to this connection
+  uint64_t stream = 0;  // bytes written to this connection
   uint32_t next_msgid = 1;
   uint32_t hello_msgid = 0;
   absl::flat_hash_map<uint32_t, Waiting> waiting;
@@ -293,7 +293,8 @@ void Peer::Core::lost(const base::Error& why) {
   state = State::backoff;
   // Half of the wait is drawn, so that clients of one server do not come back all at once.
   const auto half = backoff / 2;
-  backoff_timer.start(half + base::Duration(static_cast<int64_t>(random.below(static_cast<uint64_t>(half.count()) + 1))));
+  backoff_timer.start(half +
+                      base::Duration(static_cast<int64_t>(random.below(static_cast<uint64_t>(half.count()) + 1))));
   backoff = std::min(backoff * 2, options.backoff_max);
   set_connected(false);
   fail_all(why, handed_over);
@@ -309,7 +310,8 @@ void Peer::Core::fail_all(const base::Error& why, uint64_t handed_over) {
     if (closed) return;
     const bool sent = entry.written && entry.begins < handed_over;
     if (sent)
-      entry.done(base::fail(base::Code::outcome_unknown, "the connection to " + to_string(address) + " broke: " + why.text));
+      entry.done(
+          base::fail(base::Code::outcome_unknown, "the connection to " + to_string(address) + " broke: " + why.text));
     else
       entry.done(base::fail(why.code == base::Code::cancelled ? base::Code::unavailable : why.code, why.text));
   }

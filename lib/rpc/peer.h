@@ -40,7 +40,7 @@ constexpr base::Duration kBackoffMin = std::chrono::milliseconds(50);
 constexpr base::Duration kBackoffMax = std::chrono::seconds(2);
 
 struct PeerOptions {
-  Identity identity;       // with a cluster or a token: says hello first, and no call is sent before the answer
+  Identity identity;  // with a cluster or a token: says hello first, and no call is sent before the answer
   base::Duration connect_timeout = kConnectTimeout;
   base::Duration backoff_min = kBackoffMin, backoff_max = kBackoffMax;
   bool stay_connected = false;  // connects without a call, and again after each backoff
@@ -61,10 +61,10 @@ class Peer {
   void call(std::string_view method, std::string_view params, base::Duration timeout, Done done);
   // Best effort: connects if need be; dropped if it cannot be sent.
   void notify(std::string_view method, std::string_view params);
-  void on_notify(Notify fn);                         // from the server
+  void on_notify(Notify fn);  // from the server
   void on_state(std::function<void(bool connected)> fn);
 
-  void connect();           // without a call; ends a backoff
+  void connect();  // without a call; ends a backoff
   // Another address for the next connection; the present one ends, its calls as if it had broken.
   void move_to(io::Address address);
   bool connected() const;

@@ -23,7 +23,9 @@ size_t connections_possible(size_t wanted) {
 }  // namespace
 
 Server::Core::Core(io::Loop& l, Identity i, ServerLimits limits_given)
-    : loop(l), identity(std::move(i)), limits(limits_given), sweeper(l, [this] { sweep(); }), drain_timer(l, [this] { end_drain(); }) {
+    : loop(l), identity(std::move(i)), limits(limits_given), sweeper(l, [this] { sweep(); }), drain_timer(l, [this] {
+        end_drain();
+      }) {
   limits.connections = connections_possible(limits.connections);
 }
 
@@ -36,7 +38,8 @@ Server::Core::~Core() {
 }
 
 base::Status Server::Core::add_listener(const std::function<base::Status(io::Listener&)>& open) {
-  auto listener = std::make_unique<io::Listener>(loop, [this](std::unique_ptr<io::Conn> conn) { accept(std::move(conn)); });
+  auto listener =
+      std::make_unique<io::Listener>(loop, [this](std::unique_ptr<io::Conn> conn) { accept(std::move(conn)); });
   listener->set_room([this] { return sessions.size() < limits.connections; });
   TRY(open(*listener));
   listeners.push_back(std::move(listener));

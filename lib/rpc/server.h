@@ -40,10 +40,10 @@ namespace cantle::rpc {
 struct Session;
 
 struct ServerLimits {
-  size_t connections = 1000;                            // lowered to what the descriptor limit leaves (R40)
-  size_t inflight = 1024;                               // requests of one connection not yet answered
-  size_t output = size_t{64} << 20;                     // answers of one connection waiting: it does not read; closed
-  size_t input_total = size_t{128} << 20;               // bytes of unfinished frames, all connections together
+  size_t connections = 1000;               // lowered to what the descriptor limit leaves (R40)
+  size_t inflight = 1024;                  // requests of one connection not yet answered
+  size_t output = size_t{64} << 20;        // answers of one connection waiting: it does not read; closed
+  size_t input_total = size_t{128} << 20;  // bytes of unfinished frames, all connections together
   base::Duration frame_timeout = std::chrono::seconds(30);  // for a frame to arrive, plus a second for each 64 KiB
   base::Duration eof_grace = std::chrono::seconds(3);       // for answers, once a peer has shut down its sending side
 };
@@ -100,7 +100,7 @@ class Server {
   Server& operator=(const Server&) = delete;
 
   base::Status listen(const io::Address& address);
-  base::Status listen_fd(int fd);  // from the service manager
+  base::Status listen_fd(int fd);              // from the service manager
   std::vector<io::Address> addresses() const;  // as bound
 
   void handle(std::string method, Handler handler);

@@ -147,12 +147,9 @@ void Session::resume_later() {
 void Session::dispatch(const wire::Frame& frame) {
   ++turn_calls_;
   switch (frame.type) {
-    case wire::Frame::Type::request:
-      return request(frame);
-    case wire::Frame::Type::response:
-      return reject("a response to nothing");
-    case wire::Frame::Type::notification:
-      break;
+    case wire::Frame::Type::request: return request(frame);
+    case wire::Frame::Type::response: return reject("a response to nothing");
+    case wire::Frame::Type::notification: break;
   }
   ++core->counters.notifications;
   const auto found = core->notify_handlers.find(frame.method);

@@ -34,10 +34,10 @@ struct Session final : io::ConnHandler, std::enable_shared_from_this<Session> {
   void answer(uint32_t msgid, std::string_view result);
   void answer_error(uint32_t msgid, const base::Error& error);
   void notify(std::string_view method, std::string_view params);
-  void sweep(base::Instant now);   // ends it when half a frame, or its answers, took too long
-  void finish();                   // answers are sent, then it closes
-  void drop();                     // at once
-  void shut_if_idle();             // for a drain
+  void sweep(base::Instant now);  // ends it when half a frame, or its answers, took too long
+  void finish();                  // answers are sent, then it closes
+  void drop();                    // at once
+  void shut_if_idle();            // for a drain
 
   void on_bytes(io::Conn& conn, std::string_view bytes) override;
   void on_eof(io::Conn& conn) override;
@@ -66,7 +66,7 @@ struct Session final : io::ConnHandler, std::enable_shared_from_this<Session> {
   std::unique_ptr<io::Conn> conn_;
   wire::FrameScanner scanner_;
   std::string pending_;
-  size_t accounted_ = 0;           // bytes of pending_ in the server's total
+  size_t accounted_ = 0;  // bytes of pending_ in the server's total
   base::Instant eof_since_{};
   base::Instant partial_since_{};  // when the frame in pending_ began to arrive
   bool partial_ = false;

@@ -17,8 +17,11 @@ void count_unknown(uint64_t fields) { g_unknown_fields.fetch_add(fields, std::me
 
 bool Decoder::wrong(std::string_view expected) {
   const auto kind = in.peek();
-  return bad("expected " + std::string(expected) +
-             (kind == Kind::bad ? " and found it cut short" : ", not " + std::string(kind_name(kind))));
+  const auto what = std::string(expected);
+  // The right type, and refused all the same: it promises more than there is, or than may be.
+  if (kind == Kind::bad || expected.find(kind_name(kind)) != std::string_view::npos)
+    return bad("expected " + what + ", and it is cut short or too large");
+  return bad("expected " + what + ", not " + std::string(kind_name(kind)));
 }
 
 bool Decoder::bad(std::string text) {
@@ -133,7 +136,8 @@ bool get(codec::Decoder& d, base::Nothing&) {
 bool get_bytes(codec::Decoder& d, uint8_t* to, size_t size) {
   std::string_view view;
   if (!get(d, view)) return false;
-  if (view.size() != size) return d.bad("expected " + std::to_string(size) + " bytes, not " + std::to_string(view.size()));
+  if (view.size() != size)
+    return d.bad("expected " + std::to_string(size) + " bytes, not " + std::to_string(view.size()));
   std::memcpy(to, view.data(), size);
   return true;
 }

@@ -44,8 +44,8 @@
 
 namespace cantle::wire {
 
-constexpr uint32_t kFieldsMax = 256;      // in one map that stands for a struct
-constexpr size_t kReserveMax = 1024;      // elements reserved on a peer's word
+constexpr uint32_t kFieldsMax = 256;  // in one map that stands for a struct
+constexpr size_t kReserveMax = 1024;  // elements reserved on a peer's word
 
 // A string that is text: str on the wire.
 struct Text {
@@ -67,7 +67,9 @@ struct AnyVisitor {
   void operator()(const char*, F&) const {}
 };
 template <class T>
-concept Fields = requires(T& t, AnyVisitor v) { t.each_field(v); };
+concept Fields = requires(T& t, AnyVisitor v) {
+  t.each_field(v);
+};
 
 template <class T>
 inline constexpr bool is_optional = false;
@@ -121,20 +123,15 @@ class FieldFinder {
 
 inline void put(Writer& w, bool v) { w.boolean(v); }
 template <std::unsigned_integral T>
-  requires(!std::same_as<T, bool>)
-void put(Writer& w, T v) {
-  w.uint(v);
-}
+requires(!std::same_as<T, bool>) void put(Writer& w, T v) { w.uint(v); }
 template <std::signed_integral T>
 void put(Writer& w, T v) {
   w.sint(v);
 }
 inline void put(Writer& w, double v) { w.real(v); }
 template <class T>
-  requires std::is_enum_v<T>
-void put(Writer& w, T v) {
-  w.uint(static_cast<uint64_t>(v));
-}
+requires std::is_enum_v<T>
+void put(Writer& w, T v) { w.uint(static_cast<uint64_t>(v)); }
 inline void put(Writer& w, const std::string& v) { w.bin(v); }
 inline void put(Writer& w, std::string_view v) { w.bin(v); }
 inline void put(Writer& w, const Text& v) { w.str(v.value); }
@@ -225,10 +222,7 @@ bool get(codec::Decoder& d, base::Nothing& v);
 bool get_bytes(codec::Decoder& d, uint8_t* to, size_t size);  // bin of exactly that size
 
 template <std::unsigned_integral T>
-  requires(!std::same_as<T, bool>)
-bool get(codec::Decoder& d, T& v) {
-  return get_number(d, v);
-}
+requires(!std::same_as<T, bool>) bool get(codec::Decoder& d, T& v) { return get_number(d, v); }
 template <std::signed_integral T>
 bool get(codec::Decoder& d, T& v) {
   int64_t wide = 0;
@@ -239,7 +233,7 @@ bool get(codec::Decoder& d, T& v) {
   return true;
 }
 template <class T>
-  requires std::is_enum_v<T>
+requires std::is_enum_v<T>
 bool get(codec::Decoder& d, T& v) {
   std::underlying_type_t<T> number{};
   if (!get_number(d, number)) return false;

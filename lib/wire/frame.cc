@@ -57,8 +57,7 @@ bool FrameScanner::check_element(const Head& head) {
       if (type_ == Frame::Type::request) return is_text(head) && head.value <= kMethodMax;
       if (type_ == Frame::Type::notification) return head.kind == Kind::array;
       return true;
-    default:
-      return type_ != Frame::Type::request || head.kind == Kind::array;
+    default: return type_ != Frame::Type::request || head.kind == Kind::array;
   }
 }
 

@@ -31,11 +31,11 @@ struct Frame {
   Type type = Type::request;
   uint32_t msgid = 0;
   std::string_view method;
-  std::string_view params;   // the one map; empty for []
-  bool params_ok = true;     // false: well formed, but not [] or [map]
-  std::string_view error;    // response: the encoded value; empty for nil
-  std::string_view result;   // response: the encoded value
-  size_t size = 0;           // bytes of the whole frame
+  std::string_view params;  // the one map; empty for []
+  bool params_ok = true;    // false: well formed, but not [] or [map]
+  std::string_view error;   // response: the encoded value; empty for nil
+  std::string_view result;  // response: the encoded value
+  size_t size = 0;          // bytes of the whole frame
 };
 
 enum class Scan : uint8_t { complete, incomplete, malformed };
@@ -56,12 +56,12 @@ class FrameScanner {
   bool check_element(const Head& head);
   Scan finish(std::string_view buffer, Frame* out) const;
 
-  size_t position_ = 0;         // first byte not looked at; beyond the buffer inside a long string
-  uint64_t owed_ = 1;           // values still to come, at all depths
+  size_t position_ = 0;  // first byte not looked at; beyond the buffer inside a long string
+  uint64_t owed_ = 1;    // values still to come, at all depths
   uint64_t left_[kDepthMax + 1] = {1};
   int depth_ = 0;
-  uint32_t elements_ = 0;       // of the outer array
-  size_t starts_[5] = {};       // where they begin, and where the last one ends
+  uint32_t elements_ = 0;  // of the outer array
+  size_t starts_[5] = {};  // where they begin, and where the last one ends
   uint32_t seen_ = 0;
   Frame::Type type_ = Frame::Type::request;
   uint32_t msgid_ = 0;

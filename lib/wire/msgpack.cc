@@ -22,12 +22,12 @@ struct Shape {
   uint8_t size;
 };
 constexpr Shape kShapes[32] = {
-    {Kind::nil, 0},   {Kind::bad, 0},   {Kind::boolean, 0}, {Kind::boolean, 0}, {Kind::bin, 1},  {Kind::bin, 2},
-    {Kind::bin, 4},   {Kind::ext, 1},   {Kind::ext, 2},     {Kind::ext, 4},     {Kind::real, 4}, {Kind::real, 8},
-    {Kind::uint, 1},  {Kind::uint, 2},  {Kind::uint, 4},    {Kind::uint, 8},    {Kind::sint, 1}, {Kind::sint, 2},
-    {Kind::sint, 4},  {Kind::sint, 8},  {Kind::ext, 0},     {Kind::ext, 0},     {Kind::ext, 0},  {Kind::ext, 0},
-    {Kind::ext, 0},   {Kind::str, 1},   {Kind::str, 2},     {Kind::str, 4},     {Kind::array, 2}, {Kind::array, 4},
-    {Kind::map, 2},   {Kind::map, 4},
+    {Kind::nil, 0},  {Kind::bad, 0},  {Kind::boolean, 0}, {Kind::boolean, 0}, {Kind::bin, 1},   {Kind::bin, 2},
+    {Kind::bin, 4},  {Kind::ext, 1},  {Kind::ext, 2},     {Kind::ext, 4},     {Kind::real, 4},  {Kind::real, 8},
+    {Kind::uint, 1}, {Kind::uint, 2}, {Kind::uint, 4},    {Kind::uint, 8},    {Kind::sint, 1},  {Kind::sint, 2},
+    {Kind::sint, 4}, {Kind::sint, 8}, {Kind::ext, 0},     {Kind::ext, 0},     {Kind::ext, 0},   {Kind::ext, 0},
+    {Kind::ext, 0},  {Kind::str, 1},  {Kind::str, 2},     {Kind::str, 4},     {Kind::array, 2}, {Kind::array, 4},
+    {Kind::map, 2},  {Kind::map, 4},
 };
 
 // 0xc0 … 0xdf.
@@ -36,9 +36,7 @@ Head tagged_head(uint8_t tag, const char* p, size_t left) {
   if (left < 1u + shape.size) return {shape.kind, 0, 0};
   Head head{shape.kind, static_cast<uint8_t>(1 + shape.size), big_endian(p + 1, shape.size)};
   switch (shape.kind) {
-    case Kind::boolean:
-      head.value = tag & 1;
-      break;
+    case Kind::boolean: head.value = tag & 1; break;
     case Kind::real:
       if (shape.size == 4) {
         const float narrow = std::bit_cast<float>(static_cast<uint32_t>(head.value));
@@ -54,8 +52,7 @@ Head tagged_head(uint8_t tag, const char* p, size_t left) {
     case Kind::ext:  // the type byte counts as payload
       head.value = (shape.size == 0 ? uint64_t{1} << (tag - 0xd4) : head.value) + 1;
       break;
-    default:
-      break;
+    default: break;
   }
   return head;
 }
@@ -63,8 +60,8 @@ Head tagged_head(uint8_t tag, const char* p, size_t left) {
 }  // namespace
 
 std::string_view kind_name(Kind kind) {
-  static constexpr std::string_view kNames[] = {"nil", "bool", "unsigned integer", "negative integer", "float", "str",
-                                                "bin", "ext",  "array",            "map",              "nothing"};
+  static constexpr std::string_view kNames[] = {
+      "nil", "bool", "unsigned integer", "negative integer", "float", "str", "bin", "ext", "array", "map", "nothing"};
   return kNames[static_cast<size_t>(kind)];
 }
 
@@ -195,8 +192,7 @@ bool Reader::skip(std::string_view* passed) {
         owed[++depth] = values;
         break;
       }
-      default:
-        break;
+      default: break;
     }
   }
 }

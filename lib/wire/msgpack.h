@@ -25,7 +25,7 @@
 
 namespace cantle::wire {
 
-constexpr int kDepthMax = 16;                       // containers in containers
+constexpr int kDepthMax = 16;                         // containers in containers
 constexpr uint32_t kElementsMax = uint32_t{1} << 17;  // in one array or map
 
 enum class Kind : uint8_t { nil, boolean, uint, sint, real, str, bin, ext, array, map, bad };
@@ -34,8 +34,8 @@ std::string_view kind_name(Kind kind);
 // The first bytes of a value: all of it for scalars, type and length for the others.
 struct Head {
   Kind kind = Kind::bad;
-  uint8_t bytes = 0;    // length of the head; 0: more bytes are needed to tell
-  uint64_t value = 0;   // boolean, uint; sint as two's complement; real: bits of the double; else length or count
+  uint8_t bytes = 0;   // length of the head; 0: more bytes are needed to tell
+  uint64_t value = 0;  // boolean, uint; sint as two's complement; real: bits of the double; else length or count
 };
 // `bytes` = 0 for a head that is cut short; Kind::bad for 0xc1.
 Head parse_head(const char* p, size_t left);
@@ -116,8 +116,8 @@ class Reader {
   bool nil();
   bool boolean(bool* out);
   bool uint(uint64_t* out);
-  bool sint(int64_t* out);   // takes unsigned values that fit
-  bool real(double* out);    // takes integers too
+  bool sint(int64_t* out);           // takes unsigned values that fit
+  bool real(double* out);            // takes integers too
   bool text(std::string_view* out);  // str or bin; a view into the input
   bool array(uint32_t* count);
   bool map(uint32_t* count);
