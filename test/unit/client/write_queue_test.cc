@@ -127,14 +127,16 @@ TEST(GapMeter, measures_between_answers_and_leaves_out_our_own_pauses) {
   const base::Instant t0{10s};
   std::vector<base::Duration> gaps;
   GapMeter m([&](base::Instant, base::Duration gap) { gaps.push_back(gap); });
-  m.acknowledged(t0);
-  m.acknowledged(t0 + 5ms);
+  m.sent(t0);
+  m.sent(t0 + 1ms);  // a second one waits too: the gap runs since the first
+  m.acknowledged(t0 + 2ms);
+  m.acknowledged(t0 + 7ms);
   m.idle();
-  m.acknowledged(t0 + 5s);
+  m.sent(t0 + 5s);
   m.acknowledged(t0 + 5s + 1ms);
   EXPECT_EQ(m.longest(), 5ms);
-  EXPECT_EQ(m.longest_end(), t0 + 5ms);
-  EXPECT_EQ(gaps, (std::vector<base::Duration>{5ms, 1ms}));
+  EXPECT_EQ(m.longest_end(), t0 + 7ms);
+  EXPECT_EQ(gaps, (std::vector<base::Duration>{2ms, 5ms, 1ms}));
 }
 
 TEST(Pacer, lets_through_the_rate_and_forgets_most_of_a_pause) {
