@@ -36,6 +36,7 @@ struct Loop::Impl {
   bool fresh = false;    // `now` was taken in this phase
   bool turning = false;  // inside uv_run
   bool stop = false;
+  bool watched = false;  // run_until() looks at its condition after each turn
   uint64_t turns = 0;
 
   std::mutex mutex;  // guards posted
@@ -91,10 +92,11 @@ void Loop::Impl::flush_outputs() {
 }
 
 void Loop::Impl::settle() {
+  const bool something = watched && (!deferred.empty() || !unflushed.empty());
   run_deferred();
   flush_outputs();
   run_deferred();
-  if (deferred.empty() && next.empty() && unflushed.empty())
+  if (deferred.empty() && next.empty() && unflushed.empty() && !something)
     uv_idle_stop(&idle);
   else
     uv_idle_start(&idle, [](uv_idle_t*) {});  // an idle handle keeps the loop from waiting
@@ -187,14 +189,18 @@ void Loop::stop() {
 bool Loop::run_until(const std::function<bool()>& done, base::Instant deadline) {
   impl_->thread = std::this_thread::get_id();
   Timer alarm(*this, [] {});
-  for (;;) {
-    if (done()) return true;
+  impl_->watched = true;
+  bool reached = done();
+  while (!reached) {
     const auto left = deadline - refresh_now();
-    if (left <= base::Duration::zero()) return false;
+    if (left <= base::Duration::zero()) break;
     alarm.start(left);
     impl_->turn(UV_RUN_ONCE);
     impl_->settle();  // UV_RUN_ONCE runs timers last
+    reached = done();
   }
+  impl_->watched = false;
+  return reached;
 }
 
 base::Instant Loop::now() {
