@@ -54,10 +54,11 @@ NEEDS_coord := io model base
 NEEDS_store := wire model base
 NEEDS_rpc := io wire model base
 NEEDS_daemon := coord rpc wire io model base
+NEEDS_meta := store coord wire io proto model base
 NEEDS_client := daemon coord rpc wire io proto model base
 archive = $(B)/lib$(1).a
 archives = $(foreach r,$(1) $(NEEDS_$(1)),$(call archive,$(r)))
-ALL_ARCHIVES := $(foreach r,client daemon store coord rpc wire io proto model base,$(if $(wildcard lib/$(r)/*.cc),$(call archive,$(r))))
+ALL_ARCHIVES := $(foreach r,client meta daemon store coord rpc wire io proto model base,$(if $(wildcard lib/$(r)/*.cc),$(call archive,$(r))))
 obj = $(patsubst %.cc,$(B)/obj/%.o,$(1))
 
 BINARIES := $(notdir $(patsubst %/,%,$(dir $(wildcard cmd/*/main.cc))))
@@ -113,10 +114,17 @@ UNIT_TESTS := $(foreach r,$(UNIT_ROOMS),$(B)/test/unit_$(r))
 
 $(B)/test/sim: $(call obj,$(wildcard test/sim/*.cc)) $(ALL_ARCHIVES)
 	$(call link,-lgtest)
-$(B)/test/conformance: $(call obj,$(wildcard test/conformance/*.cc)) $(ALL_ARCHIVES)
+$(B)/test/conformance: $(call obj,$(wildcard test/conformance/*.cc)) $(call archives,coord)
 	$(call link,-lgtest)
 $(B)/test/bench: $(call obj,$(wildcard test/bench/*.cc)) $(ALL_ARCHIVES)
 	$(call link)
+
+# --- the demonstration -------------------------------------------------------------------------------
+COORD ?= file
+KEEP ?= 0
+demo: deps ## the main job, end to end, on this machine (COORD=file|zk, KEEP=1)
+	@$(MAKE) --no-print-directory -j2 all
+	@COORD=$(COORD) KEEP=$(KEEP) CANTLE_BIN=$(CURDIR)/$(B)/bin test/demo/demo.sh
 
 # --- tests. Each ends with one line, N passed, N failed, N skipped; see test/README.md. -----------
 TEST_PROGRAMS := $(UNIT_TESTS) $(if $(wildcard test/sim/*.cc),$(B)/test/sim) $(if $(wildcard test/conformance/*.cc),$(B)/test/conformance)
