@@ -51,9 +51,8 @@ void Session::on_bytes(io::Conn&, std::string_view bytes) {
 // Half a frame, or frames that must wait.
 void Session::keep(std::string_view rest) {
   if (core->input_bytes + rest.size() > core->limits.input_total) {
-    answer_error(scanner_.msgid(), {base::Code::overloaded, "too many unfinished requests at this server"});
     ++core->counters.refused;
-    return finish();
+    return say_last({base::Code::overloaded, "too many unfinished requests at this server"});
   }
   pending_.append(rest);
 }
@@ -198,8 +197,12 @@ void Session::reject(std::string_view problem) {
   if (core->malformed_gate.open(core->loop.now()))
     base::log(base::Level::notice, "malformed",
               {{"peer", caller.peer}, {"problem", problem}, {"missed", core->malformed_gate.take_missed()}});
-  auto& out = conn_->output();
-  wire::append_error(out, scanner_.msgid(), {base::Code::malformed, std::string(problem)});
+  say_last({base::Code::malformed, std::string(problem)});
+}
+
+// An error for what never became a request, and then the end.
+void Session::say_last(const base::Error& error) {
+  wire::append_error(conn_->output(), scanner_.msgid(), error);
   conn_->wrote();
   finish();
 }

@@ -60,6 +60,7 @@ struct Session final : io::ConnHandler, std::enable_shared_from_this<Session> {
   void request(const wire::Frame& frame);
   void hello(const wire::Frame& frame);
   void reject(std::string_view problem);
+  void say_last(const base::Error& error);
   void answered();
   void account();
 
