@@ -100,6 +100,7 @@ void Client::send_write(uint64_t number, std::any message, const std::string& to
     if (!result && result.error().detail == kLinkError) result = base::fail(result.error().code, result.error().text);
     history_.end(number, result, cluster_.scheduler.now());
     cluster_.scheduler.note("told", number, result ? 0 : static_cast<int>(result.error().code));
+    if (cluster_.watchers.told) cluster_.watchers.told(history_.write(number));
     if (done) return done(result);
     const bool unknown = !result && result.error().code == Code::outcome_unknown && !history_.write(number).version.none();
     if (!unknown || repeats == 0 || stopped_ || !random().chance(0.5)) return;

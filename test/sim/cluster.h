@@ -44,7 +44,9 @@ struct Host {
 };
 
 // Told what happens, to check it. Default: nobody cares.
+struct Write;
 struct Watchers {
+  std::function<void(const Write&)> told;
   std::function<void(Host&, const store::TenureId&, const std::string& why)> dropping;  // before it is done
   std::function<void(Host&)> partd_dying;       // its node is still there
   std::function<void(const std::string&)> violation;

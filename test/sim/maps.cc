@@ -87,11 +87,17 @@ base::Result<ChangeAnswer> MapService::change(const ChangeAsk& ask) {
   auto map = std::make_shared<const model::Metadata>(std::move(*next));
   const auto valid = model::validate(*map);
   CHECK(valid.has_value());
-  current_[ask.table] = map;
+  current_[ask.table] = files_[ask.table][map->txnseq] = map;
   write_config(*map);
   scheduler_.note("md_commit", ask.table, map->txnseq.value, ask.ops.empty() ? "" : model::operation_name(ask.ops[0]));
   if (on_commit_) on_commit_(base.get(), *map);
   return ChangeAnswer{map->txnseq, false};
+}
+
+void MapService::go_back(const std::string& table, model::TxnSeq to) {
+  current_[table] = files_.at(table).at(to);
+  scheduler_.note("md_go_back", table, to.value);
+  write_config(*current_[table]);
 }
 
 void MapService::write_config(const model::Metadata& map) {

@@ -58,6 +58,8 @@ class MapService {
   std::string address(Process& asker) const;
   // Commits as if somebody had asked; for set-ups.
   base::Result<ChangeAnswer> change(const ChangeAsk& ask);
+  // The file of that txnseq becomes current again, as after a coordination service restored from the past (S36).
+  void go_back(const std::string& table, model::TxnSeq to);
   void on_commit(std::function<void(const model::Metadata* before, const model::Metadata& after)> fn) { on_commit_ = std::move(fn); }
   // The hash that TableConfig has for a file: stands for the SHA-256 of its root.
   static std::string hash_of(const model::Metadata& map);
@@ -74,6 +76,7 @@ class MapService {
   std::vector<std::string> hosts_;
   std::map<std::string, std::unique_ptr<Process>> processes_;
   std::map<std::string, MapPtr> current_;
+  std::map<std::string, std::map<model::TxnSeq, MapPtr>> files_;
   std::function<void(const model::Metadata*, const model::Metadata&)> on_commit_;
 };
 

@@ -117,7 +117,8 @@ void PartdNode::begin(model::ServerNumber number, bool known_name) {
   self.newest = engine_->highest_version();
   self.fresh_under_known_name = known_name && dir_->first_start();
   for (const auto& t : engine_->tenures())
-    self.held.push_back({t.id.partition, t.id.assignment, t.region, t.table, t.interval, t.state == store::TenureState::aside});
+    self.held.push_back({t.id.partition, t.id.assignment, t.region, t.table, t.interval, t.state == store::TenureState::aside,
+                         t.state == store::TenureState::live ? engine_->durable(t.id.partition).value_or(model::LogPoint{}).lsn : model::Lsn{}});
   if (auto bytes = disk_.read_whole(kRememberPath, 1 << 20)) {
     const auto file = wire::decode<RememberFile>(*bytes);
     CHECK(file.has_value());

@@ -139,7 +139,7 @@ void PartdNode::get(const model::GetRequest& m, Network::Reply reply, int tries)
       break;
   }
   if (m.level != model::Level::one) {
-    const auto plan = machine_->plan_read(now(), where, m.table, m.level);
+    const auto plan = machine_->plan_read(where, m.table, m.level);
     if (!plan) return reply(base::fail(plan.error()));
     return get_many(m, *plan, std::move(reply));
   }

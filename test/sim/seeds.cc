@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <map>
 
 namespace cantle::sim {
 namespace {
@@ -64,14 +65,18 @@ void run_seeds(const char* what, uint64_t default_count, const RunSeed& run) {
   std::fflush(stdout);
 }
 
-uint64_t seeds_until_caught(uint64_t limit, const RunSeed& run, std::string* violation) {
-  for (uint64_t seed = 1; seed <= limit; ++seed) {
-    Verdict verdict = run(seed);
-    if (verdict.violation.empty()) continue;
-    *violation = std::move(verdict.violation);
-    return seed;
-  }
-  return 0;
+namespace {
+std::map<std::string, RunSeed>& simulations() {
+  static std::map<std::string, RunSeed> all;
+  return all;
+}
+}  // namespace
+
+Simulation::Simulation(std::string name, RunSeed run) { simulations()[std::move(name)] = std::move(run); }
+
+const RunSeed* find_simulation(const std::string& name) {
+  const auto it = simulations().find(name);
+  return it == simulations().end() ? nullptr : &it->second;
 }
 
 }  // namespace cantle::sim

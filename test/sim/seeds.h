@@ -27,8 +27,12 @@ using RunSeed = std::function<Verdict(uint64_t seed)>;
 // Runs the seeds and reports failures to GoogleTest; prints seeds per second.
 void run_seeds(const char* what, uint64_t default_count, const RunSeed& run);
 
-// For mutants: the number of seeds until one shows a violation; 0 when `limit` were not enough.
-uint64_t seeds_until_caught(uint64_t limit, const RunSeed& run, std::string* violation);
+// Simulations by name, for the mutants (mutants.h). A file registers its own with a namespace-scope object:
+//   const sim::Simulation push("push", run_push_world);
+struct Simulation {
+  Simulation(std::string name, RunSeed run);
+};
+const RunSeed* find_simulation(const std::string& name);
 
 // The program's own name, for the command that repeats a failure.
 void set_program(std::string argv0);

@@ -1,0 +1,242 @@
+#include "test/sim/checks.h"
+
+#include <set>
+
+#include "lib/store/direct_reader.h"
+#include "test/sim/partd.h"
+
+namespace cantle::sim {
+
+using model::Version;
+
+namespace {
+
+size_t majority(size_t k) { return k / 2 + 1; }
+
+// A copy that has been damaged says so and is not counted on.
+bool damaged(const store::Tenure& tenure) { return !tenure.whole; }
+
+}  // namespace
+
+void Checks::fail(const std::string& text) {
+  if (!violation_.empty()) return;
+  violation_ = text;
+  cluster_.scheduler.note("VIOLATION", text);
+  cluster_.scheduler.stop();
+}
+
+std::string Checks::table_name(const model::TableUuid& uuid) const {
+  for (const auto& name : cluster_.maps.tables())
+    if (cluster_.maps.current(name)->table == uuid) return name;
+  return "";
+}
+
+Version Checks::held(Host& host, const std::string& table, const std::string& key) const {
+  if (!host.partd_node || !host.partd_node->engine() || !host.partd.alive()) {
+    const auto t = host.last_held.find(table);
+    if (t == host.last_held.end()) return {};
+    const auto k = t->second.find(key);
+    return k == t->second.end() ? Version{} : k->second;
+  }
+  auto& engine = *host.partd_node->engine();
+  const auto map = cluster_.maps.current(table);
+  Version newest;
+  for (const auto& tenure : engine.tenures()) {
+    if (tenure.state != store::TenureState::live || tenure.table != map->table || !tenure.interval.contains(key)) continue;
+    const auto found = engine.get(tenure.id.partition, key);
+    if (found && *found) newest = std::max(newest, (*found)->version);
+  }
+  return newest;
+}
+
+// A dead server still has on its disk what it had durable.
+void Checks::dying(Host& host) {
+  host.last_held.clear();
+  auto* engine = host.partd_node ? host.partd_node->engine() : nullptr;
+  if (!engine) return;
+  for (const auto& tenure : engine->tenures()) {
+    if (tenure.state != store::TenureState::live) continue;
+    auto& keys = host.last_held[table_name(tenure.table)];
+    for (auto& [key, stored] : content(*engine, tenure.id.partition)) keys[key] = std::max(keys[key], stored.version);
+  }
+}
+
+Checks::Content Checks::content(store::Engine& engine, const model::PartitionId& partition) const {
+  Content out;
+  store::ScanRange range;
+  range.tombstones = true;
+  range.records_max = 100000;
+  range.bytes_max = 1 << 30;
+  (void)engine.scan(partition, range, [&](std::string_view key, const store::Found& found) {
+    out[std::string(key)] = {found.deleted, found.version, std::string(found.value)};
+    return true;
+  });
+  return out;
+}
+
+// Whether servers that could make up a read at majority all lack this version: then an acknowledged write can be missed.
+std::string Checks::answers_lack(const MapPtr& map, const std::string& key, const Version& version) const {
+  const model::Partition* p = map->find(key);
+  std::set<uint32_t> slots, lacking;
+  std::string who;
+  for (const auto& a : p->assignments) {
+    slots.insert(a.slot);
+    Host* host = cluster_.find(a.server);
+    if (!model::answers_reads(a.state) || !host || host->gone) continue;
+    if (held(*host, map->name, key) >= version) continue;
+    lacking.insert(a.slot);
+    who += " " + a.server.name;
+  }
+  return lacking.size() >= majority(slots.size()) ? who : "";
+}
+
+void Checks::told(const Write& write) {
+  if (write.told != Told::ok || write.level == model::Level::one || damage_) return;
+  const MapPtr map = cluster_.maps.current(write.table);
+  if (!map || map->dropped) return;
+  for (const auto& key : write.keys) {
+    size_t holders = 0;
+    for (auto& [name, host] : cluster_.hosts)
+      if (held(*host, write.table, key) >= write.version) ++holders;
+    if (holders < majority(map->replicas))
+      fail("write " + std::to_string(write.number) + " of " + key + " was acknowledged and is durable on " + std::to_string(holders) + " of " + std::to_string(map->replicas));
+    if (const auto who = answers_lack(map, key, write.version); !who.empty())
+      fail("write " + std::to_string(write.number) + " of " + key + " was acknowledged and a majority that answers reads lacks it:" + who);
+  }
+}
+
+void Checks::committed(const model::Metadata* before, const model::Metadata& after) {
+  if (before && (after.txnseq.value != before->txnseq.value + 1 || after.prev_txnid != before->txnid)) fail("the chain of " + after.name + " has a fork");
+  if (after.dropped || damage_) return;
+  const MapPtr map = cluster_.maps.current(after.name);
+  for (const auto& [key, version] : history_.acknowledged())
+    if (key.first == after.name)
+      if (const auto who = answers_lack(map, key.second, version); !who.empty())
+        return fail("at txnseq " + std::to_string(after.txnseq.value) + " of " + after.name + " a majority that answers reads lacks acknowledged " + key.second + ":" + who);
+}
+
+void Checks::dropping(Host& host, const store::TenureId& id, const std::string& why) {
+  if (why != "proved") return;
+  auto& engine = *host.partd_node->engine();
+  const auto tenure = engine.find(id);
+  if (!tenure) return;
+  const auto name = table_name(tenure->table);
+  const MapPtr map = name.empty() ? nullptr : cluster_.maps.current(name);
+  if (!map || map->dropped) return;
+  // Only a live copy can be read through the engine; one aside is read from the index below it.
+  Content records;
+  if (tenure->state == store::TenureState::live) {
+    records = content(engine, id.partition);
+  } else {
+    store::DirectReader reader(engine.index());
+    store::ScanRange range;
+    range.tombstones = true;
+    range.records_max = 100000;
+    range.bytes_max = 1 << 30;
+    if (reader.refresh())
+      (void)reader.scan(id, range, [&](std::string_view key, const store::Found& found) {
+        records[std::string(key)] = {found.deleted, found.version, ""};
+        return true;
+      });
+  }
+  for (const auto& [key, stored] : records) {
+    const model::Partition* p = map->find(key);
+    std::set<uint32_t> slots, holding;
+    for (const auto& a : p->assignments) {
+      slots.insert(a.slot);
+      Host* other = cluster_.find(a.server);
+      if (other && other != &host && !other->gone && held(*other, name, key) >= stored.version) holding.insert(a.slot);
+    }
+    if (holding.size() < majority(slots.size()))
+      return fail(host.id.name + " drops " + key + " of " + name + " though only " + std::to_string(holding.size()) + " servers have it");
+  }
+}
+
+void Checks::sweep() {
+  for (auto& [name, host] : cluster_.hosts) {
+    if (!host->partd.alive() || !host->partd_node || !host->partd_node->engine()) continue;
+    auto& engine = *host->partd_node->engine();
+    std::map<model::TableUuid, std::set<std::string>> seen;
+    for (const auto& tenure : engine.tenures()) {
+      const auto durable = engine.durable(tenure.id.partition), applied = engine.applied(tenure.id.partition);
+      if (tenure.state != store::TenureState::live) continue;
+      if (durable && applied && applied->lsn > durable->lsn) fail(name + ": the index is past the durable journal");
+      const auto table = table_name(tenure.table);
+      auto& newest = newest_[name][tenure.id.assignment];
+      for (const auto& [key, stored] : content(engine, tenure.id.partition)) {
+        if (const auto why = history_.refute(table, key, stored.deleted, stored.version, stored.value); !why.empty()) fail(name + ": " + why);
+        if (!seen[tenure.table].insert(key).second) fail(name + " has two live copies of " + key);
+        auto& before = newest[key];
+        if (stored.version < before) fail(name + ": " + key + " went back from " + to_string(before) + " to " + to_string(stored.version));
+        before = stored.version;
+      }
+      if (damaged(tenure)) continue;
+      const auto now = content(engine, tenure.id.partition);
+      for (const auto& [key, version] : newest)
+        if (tenure.interval.contains(key) && !now.contains(key) && !damage_) fail(name + ": " + key + " was there and is gone");
+    }
+  }
+}
+
+void Checks::end() {
+  for (const auto& table : cluster_.maps.tables()) check_table(table);
+  check_leftovers();
+}
+
+void Checks::check_table(const std::string& table) {
+  const MapPtr map = cluster_.maps.current(table);
+  if (map->dropped) return;
+  std::map<std::string, Version> final_versions;
+  for (const auto& p : map->partitions) {
+    std::string first_name;
+    Content first;
+    for (const auto& a : p.assignments) {
+      Host& host = cluster_.host(a.server.name);
+      auto* engine = host.partd_node ? host.partd_node->engine() : nullptr;
+      const auto tenure = engine ? engine->find(p.id) : std::nullopt;
+      if (!tenure || tenure->id.assignment != a.id) return fail(a.server.name + " does not hold region " + std::to_string(p.region.value) + " of " + table + " under its assignment");
+      auto records = content(*engine, p.id);
+      for (const auto& [key, stored] : records) {
+        if (!p.interval.contains(key)) fail(a.server.name + ": " + key + " lies outside its partition");
+        if (const auto why = history_.refute(table, key, stored.deleted, stored.version, stored.value); !why.empty()) fail(a.server.name + ": " + why);
+      }
+      if (first_name.empty()) {
+        first_name = a.server.name;
+        first = std::move(records);
+        continue;
+      }
+      for (const auto& [key, stored] : first)
+        if (const auto it = records.find(key); it == records.end() || !(it->second == stored))
+          return fail("replicas differ in " + key + ": " + first_name + " has " + to_string(stored.version) + ", " + a.server.name + " has " +
+                      (it == records.end() ? "nothing" : to_string(it->second.version)));
+      if (records.size() != first.size()) return fail(a.server.name + " has keys that " + first_name + " has not");
+    }
+    for (const auto& [key, stored] : first) final_versions[key] = stored.version;
+  }
+  for (const auto& [key, version] : history_.acknowledged())
+    if (key.first == table && final_versions[key.second] < version) fail("acknowledged " + key.second + " is lost: " + to_string(version) + " was acknowledged, " + to_string(final_versions[key.second]) + " is there");
+  if (damage_) return;
+  for (const auto& [key, acks] : history_.acknowledged_one())
+    for (const auto& ack : acks) {
+      // By whom it was taken is in the version; a server that never came back may have been the only one to have it.
+      const auto number = ack.version.server().value;
+      auto it = cluster_.hosts.begin();
+      std::advance(it, static_cast<std::ptrdiff_t>(number) - 1);
+      if (key.first == table && !it->second->gone && final_versions[key.second] < ack.version) fail("acknowledged at one, " + key.second + " is lost: " + to_string(ack.version));
+    }
+}
+
+void Checks::check_leftovers() {
+  for (auto& [name, host] : cluster_.hosts) {
+    if (host->gone || !host->partd_node || !host->partd_node->engine()) continue;
+    for (const auto& tenure : host->partd_node->engine()->tenures()) {
+      const auto table = table_name(tenure.table);
+      const MapPtr map = table.empty() ? nullptr : cluster_.maps.current(table);
+      const model::Partition* p = map ? map->find(tenure.id.partition) : nullptr;
+      const bool assigned = p && model::find_assignment(*p, tenure.id.assignment);
+      if (!assigned || tenure.state != store::TenureState::live) fail(name + " still has a copy of region " + std::to_string(tenure.region.value) + " of " + table + " that it should not have");
+    }
+  }
+}
+
+}  // namespace cantle::sim

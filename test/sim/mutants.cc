@@ -1,0 +1,100 @@
+#include "test/sim/mutants.h"
+
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <span>
+
+#include "lib/base/check.h"
+#include "lib/base/testing.h"
+#include "test/sim/seeds.h"
+
+namespace cantle::sim {
+
+#ifdef CANTLE_TESTING
+namespace {
+
+struct Mutant {
+  const char* name;
+  const char* simulation;
+  const char* breaks;
+};
+
+constexpr Mutant kMutants[] = {
+    {"ack_before_sync", "push", "an append is called durable before the sync"},
+    {"ignore_sync_error", "push", "a failed sync is passed over (S61)"},
+    {"drop_before_proof", "push", "a copy is dropped unproved (S54)"},
+    {"push_position_before_confirmed", "push", "a position moves past what the target confirmed"},
+    {"bulk_end_too_early", "push", "bulk.end before everything is delivered (S43)"},
+    {"split_barrier_without_majority", "push", "the barrier passes without a majority of slots"},
+    {"split_skip_barrier", "push", "filling begins before writers include the children (S43)"},
+};
+
+// What the child tells: which seed it is at, and what it saw.
+struct Shared {
+  uint64_t seed = 0;
+  bool caught = false;
+  char violation[400] = {};
+};
+
+void search(const Mutant& mutant, const RunSeed& run, uint64_t limit, Shared* shared) {
+  base::set_mutant(mutant.name);
+  for (uint64_t seed = 1; seed <= limit && !shared->caught; ++seed) {
+    shared->seed = seed;
+    const auto verdict = run(seed);
+    if (verdict.violation.empty()) continue;
+    std::snprintf(shared->violation, sizeof shared->violation, "%s", verdict.violation.c_str());
+    shared->caught = true;
+  }
+}
+
+bool caught(const Mutant& mutant, uint64_t limit) {
+  const RunSeed* run = find_simulation(mutant.simulation);
+  if (!run) {
+    std::printf("%-32s there is no simulation named %s\n", mutant.name, mutant.simulation);
+    return false;
+  }
+  void* memory = mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  CHECK(memory != MAP_FAILED);
+  auto* shared = new (memory) Shared;
+  std::fflush(stdout);
+  const pid_t child = fork();
+  CHECK(child >= 0);
+  if (child == 0) {
+    std::freopen("/dev/null", "w", stderr);  // a failed CHECK talks
+    search(mutant, *run, limit, shared);
+    _exit(0);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  const bool died = WIFSIGNALED(status);
+  const bool good = shared->caught || died;
+  std::printf("%-32s %s after %llu seeds: %s\n", mutant.name, good ? "caught" : "NOT CAUGHT", static_cast<unsigned long long>(shared->seed),
+              died ? "a CHECK failed" : shared->caught ? shared->violation : mutant.breaks);
+  munmap(memory, sizeof(Shared));
+  return good;
+}
+
+}  // namespace
+
+int run_mutants(const std::vector<std::string>& names) {
+  const char* seeds = std::getenv("SEEDS");
+  const uint64_t limit = seeds ? std::strtoull(seeds, nullptr, 10) : 2000;
+  bool all = true;
+  for (const auto& mutant : kMutants)
+    if (names.empty() || std::find(names.begin(), names.end(), mutant.name) != names.end()) all = caught(mutant, limit) && all;
+  return all ? 0 : 1;
+}
+#else
+int run_mutants(const std::vector<std::string>&) {
+  std::fprintf(stderr, "mutants are only in builds with TESTING=1\n");
+  return 2;
+}
+#endif
+
+}  // namespace cantle::sim

@@ -1,0 +1,230 @@
+// Scenarios of servers, their disks and the coordination service (design/scenarios.md).
+#include "lib/coord/layout.h"
+#include "test/sim/scenario.h"
+
+namespace cantle::sim {
+namespace {
+
+using model::Level;
+
+// S6: a new disk under an old name holds nothing, and says so instead of being taken for a replica.
+TEST(SimPush, s06_an_amnesiac_under_an_old_name_does_not_start) {
+  Scenario s(6);
+  s.fill(20);
+  s.kill("p2");
+  Host& p2 = s.world.host("p2");
+  p2.medium.wipe();
+  p2.index.clear();
+  p2.positions.clear();
+  p2.last_held.clear();
+  s.start("p2");
+  s.run(3s);
+  EXPECT_NE(p2.exit_text, "") << "it runs, and others count on it";
+  EXPECT_FALSE(p2.partd.alive());
+  s.settle();
+}
+
+// S26: a disk that hangs: its server is alive and acknowledges nothing; the others go on.
+TEST(SimPush, s26_a_hanging_disk_holds_up_nobody_else) {
+  Scenario s(26);
+  s.fill(5);
+  s.world.host("p2").partd.pause(20s);
+  for (size_t i = 0; i < 10; ++i) {
+    const Instant asked = s.world.cluster().scheduler.now();
+    EXPECT_TRUE(s.write(i % 2 ? "p1" : "p3", Scenario::name(i)).has_value());
+    EXPECT_LT(s.world.cluster().scheduler.now() - asked, 1s);
+  }
+  s.settle();
+}
+
+// S32: a client with a map from before a split is sent back, whoever gave it to it.
+TEST(SimPush, s32_an_old_map_is_refused_by_whoever_has_the_data) {
+  Scenario s(32);
+  s.fill(10);
+  const auto old = s.map()->txnseq;
+  s.split("k005");
+  ASSERT_TRUE(s.world.wait([&] { return !s.splitting(); }, 20s));
+  ASSERT_TRUE(s.world.come_to_rest(30s));
+  model::PutRequest put;
+  put.table = "t";
+  put.key = "k002";
+  put.value = History::value(s.world.history().begin("t", {"k002"}, false, Level::majority, "p1", s.world.cluster().scheduler.now()).number, 0);
+  put.txnseq = old;
+  put.hop = false;
+  std::optional<Network::Answer> got;
+  s.world.cluster().network.call(s.world.client().process(), "p1/partd", put, 5s, [&](Network::Answer r) { got = std::move(r); });
+  s.world.wait([&] { return got.has_value(); }, 10s);
+  ASSERT_TRUE(got && !got->has_value());
+  EXPECT_EQ(got->error().code, base::Code::stale_route);
+  EXPECT_EQ(got->error().txnseq, s.map()->txnseq.value);
+  s.settle();
+}
+
+// S33: watches that never fire cost time, not correctness.
+TEST(SimPush, s33_without_watches_a_split_ends_all_the_same) {
+  Scenario s(33, 6);
+  s.fill(10);
+  s.world.cluster().coord.faults().lose_watch = 1;
+  s.split("k005", {"p4", "p5", "p6"}, {});
+  EXPECT_TRUE(s.world.wait([&] { return !s.splitting(); }, 60s)) << s.world.restless();
+  s.settle();
+}
+
+// S34: after its session expired a server is there again under its incarnation, owned by the new session.
+TEST(SimPush, s34_an_expired_server_registers_again) {
+  Scenario s(34);
+  const auto path = s.world.cluster().maps.layout().active({"p1"});
+  ASSERT_NE(s.world.cluster().coord.value(path), nullptr);
+  for (int i = 0; i < 5; ++i) {
+    s.world.cluster().coord.faults().lose_reply = 0.3;
+    s.world.cluster().coord.expire("p1");
+    EXPECT_EQ(s.world.cluster().coord.value(path), nullptr);
+    ASSERT_TRUE(s.world.wait([&] { return s.world.cluster().coord.value(path) != nullptr; }, 5s));
+    s.run(1s);
+    const auto active = coord::parse_active(*s.world.cluster().coord.value(path));
+    ASSERT_TRUE(active.has_value());
+    EXPECT_EQ(active->incarnation, s.world.host("p1").partd_node->incarnation());
+  }
+  s.settle();
+}
+
+// S35: the coordination service is away for long: writes and reads go on.
+TEST(SimPush, s35_an_outage_of_the_coordination_service_stops_no_writes) {
+  Scenario s(35);
+  s.fill(5);
+  s.world.cluster().coord.outage(20s);
+  for (size_t i = 0; i < 30; ++i) {
+    EXPECT_TRUE(s.write("p" + std::to_string(1 + i % 4), Scenario::name(i % 7)).has_value());
+    EXPECT_TRUE(s.read("p" + std::to_string(1 + i % 4), Scenario::name(i % 5)).has_value());
+    s.run(300ms);
+  }
+  s.settle();
+}
+
+// S36: the coordination service comes back with a map from before the split: nobody takes it.
+TEST(SimPush, s36_a_map_from_the_past_is_refused) {
+  Scenario s(36);
+  s.fill(10);
+  const auto old = s.map()->txnseq;
+  s.split("k005");
+  ASSERT_TRUE(s.world.wait([&] { return !s.splitting(); }, 20s));
+  ASSERT_TRUE(s.world.come_to_rest(30s));
+  const auto now = s.map()->txnseq;
+  s.world.cluster().maps.go_back("t", old);
+  s.run(5s);
+  for (const char* host : {"p1", "p2", "p3"}) {
+    EXPECT_EQ(s.machine(host).installed("t")->txnseq, now);
+    EXPECT_EQ(s.engine(host).tenures().size(), 2u);
+  }
+  // Nor after a restart: the highest it has seen is on the disk.
+  s.kill("p1");
+  s.start("p1");
+  s.run(5s);
+  EXPECT_EQ(s.engine("p1").tenures().size(), 2u);
+  const auto installed = s.machine("p1").installed("t");
+  EXPECT_TRUE(!installed || installed->txnseq == now);
+  s.world.cluster().maps.go_back("t", now);
+  s.settle();
+}
+
+// S61: a sync that fails is final: nothing it covered is acknowledged, the server exits, and starts from its disk.
+TEST(SimPush, s61_a_failed_sync_is_never_retried) {
+  Scenario s(61);
+  s.fill(10);
+  Host& p1 = s.world.host("p1");
+  p1.medium.faults().fail_sync = 1;
+  const auto r = s.write("p1", "k001", Level::one);
+  EXPECT_FALSE(r.has_value());
+  EXPECT_FALSE(p1.partd.alive());
+  p1.medium.faults().fail_sync = 0;
+  s.start("p1");
+  s.settle();
+}
+
+// S62: a bit flips in a synced block in the middle of the journal: what lies behind it is not cut off as a torn tail.
+TEST(SimPush, s62_damage_in_the_middle_is_not_a_torn_tail) {
+  for (uint64_t seed = 1; seed <= 10; ++seed) {
+    Scenario s(seed);
+    s.fill(30, 300);
+    s.kill("p1");
+    ASSERT_TRUE(s.world.host("p1").medium.flip_bit("journal/0"));
+    s.world.checks().set_damage_expected(true);
+    s.start("p1");
+    s.settle();
+    if (testing::Test::HasFailure()) {
+      ADD_FAILURE() << "seed " << seed;
+      return;
+    }
+  }
+}
+
+// S63: index and journal part ways at every step of an apply; the journal is the truth.
+TEST(SimPush, s63_index_and_journal_agree_after_a_crash_at_any_step) {
+  for (uint64_t n = 1; n <= 60; ++n) {
+    Scenario s(300 + n, 3);
+    s.fill(6);
+    s.world.host("p1").partd.arm_crash(n);
+    for (size_t i = 0; i < 12 && s.world.host("p1").partd.alive(); ++i) {
+      s.write("p1", Scenario::name(i), Level::one, 200);
+      s.run(100ms);
+    }
+    if (n % 2) s.world.cluster().power_cut(s.world.host("p1"));
+    s.run(300ms);
+    s.settle();
+    if (testing::Test::HasFailure()) {
+      ADD_FAILURE() << "the server died at effect " << n;
+      return;
+    }
+  }
+}
+
+// S64: segments come and go, and the power fails: no segment that was in use is without a name.
+TEST(SimPush, s64_a_segment_keeps_its_name_when_the_power_fails) {
+  for (uint64_t seed = 1; seed <= 20; ++seed) {
+    Scenario s(400 + seed, 3);
+    for (size_t i = 0; i < 25; ++i) EXPECT_TRUE(s.write("p1", Scenario::name(i % 5), Level::majority, 9000).has_value());
+    for (const char* h : {"p1", "p2", "p3"}) s.world.cluster().power_cut(s.world.host(h));
+    s.run(100ms);
+    s.settle();
+    if (testing::Test::HasFailure()) {
+      ADD_FAILURE() << "seed " << seed;
+      return;
+    }
+  }
+}
+
+// S65: a full disk: read-only, with the reason; and back by itself when there is room.
+TEST(SimPush, s65_a_full_disk_turns_the_server_read_only_and_back) {
+  Scenario s(65);
+  s.fill(10);
+  Host& p1 = s.world.host("p1");
+  const uint64_t before = p1.medium.faults().bytes_max;
+  p1.medium.faults().bytes_max = 0;
+  s.run(2s);
+  const auto refused = s.write("p1", "k001", Level::one);
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_EQ(refused.error().code, base::Code::read_only) << to_string(refused.error());
+  EXPECT_TRUE(s.read("p1", "k001", Level::one).has_value()) << "reads go on";
+  p1.medium.faults().bytes_max = before;
+  s.run(3s);
+  EXPECT_TRUE(s.write("p1", "k001", Level::one).has_value()) << "and it is back by itself";
+  s.settle();
+}
+
+// R33: a clock that is far from its peers' makes its server read-only; versions never go back.
+TEST(SimPush, r33_a_clock_far_off_takes_no_writes) {
+  Scenario s(66);
+  s.fill(5);
+  s.run(3s);
+  s.world.host("p1").clock->wall_offset_ms = 20000;
+  s.run(3s);
+  const auto r = s.write("p1", "k001");
+  EXPECT_FALSE(r.has_value());
+  s.world.host("p1").clock->wall_offset_ms = 0;
+  s.run(3s);
+  EXPECT_TRUE(s.write("p1", "k001").has_value());
+  s.settle();
+}
+
+}  // namespace
+}  // namespace cantle::sim

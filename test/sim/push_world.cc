@@ -1,0 +1,212 @@
+#include "test/sim/push_world.h"
+
+#include <algorithm>
+
+#include "test/sim/partd.h"
+#include "test/sim/pusher.h"
+
+namespace cantle::sim {
+
+namespace {
+
+constexpr Duration kRestWithin = 120s;   // virtual time from the end of the faults to everything at rest
+constexpr Duration kProbeWithin = 8s;
+constexpr Duration kSweepEvery = 700ms;
+
+Load draw_load(base::Random& random) {
+  Load load;
+  load.keys = 8 + random.below(30);
+  load.think_max = std::chrono::milliseconds(10 + random.below(80));
+  if (random.chance(0.3)) load.level_one = 0.5;
+  if (random.chance(0.2)) load.big = 0.2;
+  return load;
+}
+
+}  // namespace
+
+Chaos Chaos::draw(base::Random& random) {
+  Chaos c;
+  const auto on = [&](double p) { return random.chance(p); };
+  c.kill = on(0.5), c.power = on(0.3), c.crash_at_effect = on(0.3), c.pause = on(0.25);
+  c.cut = on(0.35), c.lossy = on(0.3), c.coord_faults = on(0.35), c.coord_outage = on(0.2);
+  c.clocks = on(0.2), c.fail_sync = on(0.15), c.full = on(0.1), c.slow_disk = on(0.2);
+  c.split = on(0.75), c.replace = on(0.3), c.lose_server = on(0.25), c.wipe = on(0.1), c.abort = on(0.25), c.operators_die = on(0.3);
+  c.tables = on(0.15), c.small_retention = on(0.3);
+  c.replicas = on(0.85) ? 3 : on(0.5) ? 1 : 2;
+  c.servers = c.replicas + 1 + random.below(3);
+  if (c.replicas < 3) c.lose_server = c.wipe = false;  // there is nothing that could survive it
+  c.clients = 1 + random.below(3);
+  c.lasts = std::chrono::milliseconds(1500 + random.below(5000));
+  return c;
+}
+
+std::string Chaos::text() const {
+  std::string out = "servers=" + std::to_string(servers) + " k=" + std::to_string(replicas);
+  const auto say = [&](bool on, const char* name) {
+    if (on) out += std::string(" ") + name;
+  };
+  say(kill, "kill"), say(power, "power"), say(crash_at_effect, "crash_at_effect"), say(pause, "pause"), say(cut, "cut"), say(lossy, "lossy");
+  say(coord_faults, "coord_faults"), say(coord_outage, "coord_outage"), say(clocks, "clocks"), say(fail_sync, "fail_sync"), say(full, "full");
+  say(slow_disk, "slow_disk"), say(split, "split"), say(replace, "replace"), say(lose_server, "lose_server"), say(wipe, "wipe"), say(abort, "abort");
+  say(operators_die, "operators_die"), say(tables, "tables"), say(flip, "flip"), say(small_retention, "small_retention");
+  return out;
+}
+
+PushWorld::PushWorld(uint64_t seed) : cluster_(seed) {
+  chaos_ = Chaos::draw(cluster_.scheduler.random());
+  load_ = draw_load(cluster_.scheduler.random());
+}
+
+PushWorld::PushWorld(uint64_t seed, const Chaos& chaos, const Load& load) : cluster_(seed), chaos_(chaos), load_(load) {}
+
+PushWorld::~PushWorld() = default;
+
+void PushWorld::set_up() {
+  auto& random = cluster_.scheduler.random();
+  cluster_.scheduler.note("chaos", chaos_.text());
+  cluster_.engine.segment_bytes = 64 << 10;
+  cluster_.engine.overlay_bytes = 256 << 10;
+  cluster_.engine.overlay_age = 300ms;
+  cluster_.engine.slice_bytes = 16 << 10;
+  cluster_.engine.checkpoint_interval = 1s;
+  cluster_.engine.trash_time = 1s;
+  cluster_.engine.retention_bytes = chaos_.small_retention ? 64 << 10 : 4 << 20;
+  cluster_.engine.reserve_bytes = 256 << 10;
+  cluster_.watchers.violation = [this](const std::string& text) { checks_.fail(text); };
+  cluster_.watchers.dropping = [this](Host& h, const store::TenureId& id, const std::string& why) { checks_.dropping(h, id, why); };
+  cluster_.watchers.partd_dying = [this](Host& h) { checks_.dying(h); };
+  cluster_.watchers.told = [this](const Write& w) { checks_.told(w); };
+  cluster_.maps.on_commit([this](const model::Metadata* before, const model::Metadata& after) { checks_.committed(before, after); });
+
+  std::vector<model::ServerId> servers;
+  for (size_t i = 1; i <= chaos_.servers; ++i) {
+    Host& h = cluster_.add_host("p" + std::to_string(i));
+    h.medium.faults().bytes_max = 8 << 20;
+    if (chaos_.clocks) {
+      h.clock->drift = (static_cast<double>(random.below(2001)) - 1000.0) * 1e-6;
+      h.clock->wall_offset_ms = static_cast<int64_t>(random.below(2000)) - 1000;
+    }
+    if (i <= chaos_.replicas) servers.push_back(h.id);
+  }
+  model::ops::NewPartition first;
+  first.id = model::PartitionId::draw(random);
+  for (const auto& s : servers) first.assignments.push_back({s, model::AssignmentId::draw(random)});
+  cluster_.maps.create_table("t", {first}, chaos_.replicas);
+  for (auto& [name, h] : cluster_.hosts) {
+    cluster_.start_partd(*h);
+    cluster_.start_push(*h);
+  }
+  for (size_t i = 1; i <= 2; ++i) {
+    operators_.push_back(std::make_unique<Operator>(cluster_, "o" + std::to_string(i)));
+    operators_.back()->start();
+  }
+  for (size_t i = 1; i <= chaos_.clients; ++i) clients_.push_back(std::make_unique<Client>(cluster_, history_, "c" + std::to_string(i), load_));
+}
+
+bool PushWorld::wait(const std::function<bool()>& done, Duration within) {
+  return cluster_.scheduler.run_until(done, cluster_.scheduler.now() + within);
+}
+
+Verdict PushWorld::run() {
+  set_up();
+  if (!wait([this] { return restless().empty(); }, 40s)) {
+    if (checks_.violation().empty()) checks_.fail("the cluster does not come up: " + restless());
+    return verdict();
+  }
+  for (auto& c : clients_) c->start();
+  sweep_planned();
+  plan_strike();
+  cluster_.scheduler.run_for(chaos_.lasts);
+  stop_faults();
+  finish();
+  return verdict();
+}
+
+void PushWorld::finish() {
+  if (!checks_.violation().empty()) return;
+  if (!come_to_rest(kRestWithin)) {
+    if (checks_.violation().empty()) checks_.fail("not at rest " + std::to_string(kRestWithin / 1s) + " s after the faults stopped: " + restless());
+    return;
+  }
+  probe();
+  if (!checks_.violation().empty()) return;
+  if (!come_to_rest(kRestWithin)) {
+    if (checks_.violation().empty()) checks_.fail("not at rest after the probe: " + restless());
+    return;
+  }
+  checks_.sweep();
+  checks_.end();
+}
+
+Verdict PushWorld::verdict() const {
+  return {cluster_.scheduler.trace_hash(), cluster_.scheduler.events(), checks_.violation()};
+}
+
+// After the faults a write at level `all` goes through everywhere.
+void PushWorld::probe() {
+  size_t left = 0;
+  std::string refused;
+  for (const auto& table : cluster_.maps.tables()) {
+    const MapPtr map = cluster_.maps.current(table);
+    if (map->dropped) continue;
+    for (const auto& p : map->partitions) {
+      ++left;
+      const std::string key = p.interval.begin.empty() ? "0probe" : p.interval.begin;
+      clients_[0]->put(p.assignments[0].server.name, table, key, model::Level::all, [&, key](const base::Result<model::WriteReply>& r) {
+        --left;
+        if (!r) refused = key + ": " + to_string(r.error());
+      });
+    }
+  }
+  if (!wait([&] { return left == 0; }, kProbeWithin)) refused = "no answer";
+  if (!refused.empty()) checks_.fail("at rest, and yet a write at level all is not taken: " + refused);
+}
+
+bool PushWorld::come_to_rest(Duration within) {
+  const Instant deadline = cluster_.scheduler.now() + within;
+  // Looked at now and then: a look at everything after each event would cost more than the events.
+  while (cluster_.scheduler.now() < deadline && checks_.violation().empty()) {
+    if (restless().empty()) return true;
+    cluster_.scheduler.run_for(200ms);
+  }
+  return false;
+}
+
+std::string PushWorld::restless() const {
+  for (const auto& c : clients_)
+    if (c->waiting() > 0) return "a client waits for an answer";
+  for (const auto& table : cluster_.maps.tables()) {
+    const MapPtr map = cluster_.maps.current(table);
+    if (map->dropped) continue;
+    for (const auto& p : map->partitions) {
+      if (p.split || !p.moves.empty()) return "an operation on region " + std::to_string(p.region.value) + " of " + table + " has not ended";
+      for (const auto& a : p.assignments)
+        if (a.state != model::AssignmentState::available) return a.server.name + " is not filled with region " + std::to_string(p.region.value) + " of " + table;
+    }
+  }
+  for (const auto& [name, h] : cluster_.hosts) {
+    if (h->gone) continue;
+    if (!h->partd_node || !h->partd_node->serving()) return name + " does not serve";
+    for (const auto& table : cluster_.maps.tables()) {
+      const auto settled = h->partd_node->machine()->settled(table);
+      if (!settled || settled->txnseq != cluster_.maps.current(table)->txnseq) return name + " has not settled the map of " + table;
+    }
+    if (!h->partd_node->machine()->caught_up()) return name + " has not caught up";
+    if (h->partd_node->unanswered() > 0) return name + " has not answered everybody";
+    if (!h->push_node) return name + " has no mover";
+    if (!h->push_node->all_done()) return name + "'s mover: " + h->push_node->why(h->push.now());
+  }
+  return "";
+}
+
+void PushWorld::sweep_planned() {
+  cluster_.scheduler.after(kSweepEvery, [this] {
+    if (calm_) return;
+    checks_.sweep();
+    sweep_planned();
+  });
+}
+
+Verdict run_push_world(uint64_t seed) { return PushWorld(seed).run(); }
+
+}  // namespace cantle::sim
