@@ -170,7 +170,7 @@ TEST(PushMap, publishes_nothing_when_no_operation_waits_for_it) {
   DriverWorld w;
   PushRig r(w);
   r.install();
-  r.install(model::ops::SetOption{"split_size", "1000000000"});
+  r.install(model::ops::SetOption{"read_level", "majority"});
   EXPECT_EQ(r.count<push::PublishObserved>(), 0u);
   EXPECT_EQ(r.count<push::MapShown>(), 2u);
 }
