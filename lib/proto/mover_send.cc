@@ -31,17 +31,19 @@ void MoverStream::fill(Instant now, Effects& out) {
   if (end_owed(now)) send_end(now, out);
   const auto* l = log();
   const bool idle = items_.empty() && read_ticket_ == 0 && end_ticket_ == 0;
-  if (idle && l != nullptr && mark_.at.lsn >= l->end.lsn) {
-    record(now, true, out);
-    rest();
-  }
+  if (!idle || l == nullptr) return;
+  if (!behind()) was_through_ = true;
+  else if (grace_over(now)) return;
+  record(now, true, out);
+  rest();
 }
 
 void MoverStream::read_more(Instant now, Effects& out) {
   const auto* l = log();
   if (read_at_.lsn < mark_.at.lsn) read_at_ = mark_.at;  // live sends were faster
   if (items_.empty()) slow_ = {};
-  if (read_ticket_ != 0 || l == nullptr || read_at_.lsn >= l->end.lsn) return;
+  const bool more = l != nullptr && (read_at_.lsn < l->end.lsn || (items_.empty() && behind()));
+  if (read_ticket_ != 0 || !more || !grace_over(now)) return;
   if (needs_snapshot() && items_.empty()) {  // retired while we waited
     reset();
     return advance(now, out);
@@ -52,6 +54,7 @@ void MoverStream::read_more(Instant now, Effects& out) {
     return;
   }
   read_ticket_ = ++shared_.tickets;
+  stepped_in_ = true;
   out.emplace_back(ReadLog{target_.id, read_ticket_, target_.source, read_at_, target_.interval, kReadBytes});
 }
 
@@ -70,6 +73,7 @@ void MoverStream::on(LogRead in, Effects& out) {
                             "LSN " + to_string(mark_.at.lsn) + " is not in the log; going on from LSN " + to_string(in.restart.lsn)});
       reset();
       mark_.at = in.restart;
+      verified_ = true;
       record(in.now, true, out);
       return advance(in.now, out);
     case ReadEnd::failed: return fail(in.now, base::Error(Code::io_error, "reading the journal: " + in.error), out);
@@ -78,6 +82,7 @@ void MoverStream::on(LogRead in, Effects& out) {
 }
 
 void MoverStream::add_batch(LogBatch batch, Instant now, Effects& out) {
+  verified_ = true;  // the read began behind the position, so it is there
   if (batch.through.lsn <= read_at_.lsn) return;
   read_at_ = batch.through;
   std::vector<Foreign> foreign;
@@ -316,7 +321,7 @@ void MoverStream::pop(Instant now, Effects& out) {
 
 bool MoverStream::end_owed(Instant now) const {
   if (!goal_ || end_ticket_ != 0 || mark_.snapshot != 0 || needs_snapshot()) return false;
-  if (mark_.at.lsn < goal_->lsn && !MUTANT("bulk_end_too_early")) return false;
+  if ((mark_.at.lsn < goal_->lsn || (!verified_ && behind())) && !MUTANT("bulk_end_too_early")) return false;
   if (!told_ || told_->txnseq != goal_txnseq_) return true;
   const Duration age = now - told_->at;
   const bool news = mark_.at.lsn > told_->through.lsn;
@@ -401,6 +406,7 @@ void MoverStream::on(SnapshotRead in, Effects& out) {
 // The snapshot is whole at the target: from here on the log.
 void MoverStream::copied(Instant now, Effects& out) {
   mark_.at = mark_.snapshot_from;
+  verified_ = true;
   mark_.snapshot = 0;
   mark_.snapshot_from = {};
   record(now, true, out);

@@ -53,6 +53,10 @@ void MoverStream::advance(Instant now, Effects& out) {
   if (shared_.paused || held_) return;
   if (!goal_ && shared_.measured >= goal_measure_)
     if (const auto* l = log()) goal_ = l->end;
+  if (loaded_ && !behind()) {
+    progressed_at_ = now;
+    stepped_in_ = false;
+  }
   if (overdue(now)) return fail(now, base::Error(Code::outcome_unknown, target_.server.name + " did not answer in time"), out);
   if (phase_ == Phase::sending) return fill(now, out);
   if (phase_ == Phase::copying) return copy_more(now, out);
@@ -74,9 +78,9 @@ void MoverStream::advance(Instant now, Effects& out) {
 }
 
 void MoverStream::on(const LiveSeen& in, Effects& out) {
-  live_known_ = true;
   if (!loaded_ || mark_.snapshot != 0 || in.to.lsn <= mark_.at.lsn) return;
   mark_.at = in.to;
+  verified_ = true;
   progressed_at_ = in.now;
   if (in.now - recorded_at_ >= kRecordLiveEvery) record(in.now, true, out);
   if (phase_ == Phase::sending) pop(in.now, out);
@@ -85,10 +89,12 @@ void MoverStream::on(const LiveSeen& in, Effects& out) {
 
 void MoverStream::on(MarkLoaded in, Effects& out) {
   if (phase_ != Phase::loading || in.ticket != ticket_) return;
-  recorded_ = mark_ = choose_mark(target_, in.found);
+  mark_ = choose_mark(target_, in.found);
+  recorded_ = {};
   for (const auto& [key, mark] : in.found)
     if (key == target_.marks.front()) recorded_ = mark;
   loaded_ = true;
+  verified_ = mark_.at.lsn.value == 0;
   phase_ = Phase::idle;
   progressed_at_ = in.now;
   record(in.now, true, out);  // what was carried over from a parent stands under this name from now on
@@ -153,6 +159,8 @@ void MoverStream::requeue(Instant now, Effects& out) {
   reset();
   wake();
   mark_ = {};
+  verified_ = true;
+  was_through_ = false;
   told_.reset();
   want_snapshot_ = false;
   record(now, true, out);
@@ -162,8 +170,7 @@ void MoverStream::requeue(Instant now, Effects& out) {
 
 bool MoverStream::caught_up() const {
   const auto* l = log();
-  return loaded_ && goal_ && l != nullptr && items_.empty() && mark_.snapshot == 0 && mark_.at.lsn >= l->end.lsn &&
-         mark_.at.lsn >= goal_->lsn;
+  return loaded_ && goal_ && l != nullptr && items_.empty() && mark_.snapshot == 0 && !behind() && mark_.at.lsn >= goal_->lsn;
 }
 
 std::string MoverStream::state() const {
@@ -201,6 +208,12 @@ const LogState* MoverStream::log() const {
   return it == shared_.logs.end() ? nullptr : &it->second;
 }
 
+// A position at or past the end that is not known to be in this log may be of another one.
+bool MoverStream::behind() const {
+  const auto* l = log();
+  return l == nullptr || mark_.at.lsn < l->end.lsn || (!verified_ && mark_.at != l->end);
+}
+
 // The log end is to be measured anew, after the map that is in force now.
 void MoverStream::note_goal() {
   goal_.reset();
@@ -215,14 +228,14 @@ bool MoverStream::needs_snapshot() const {
 }
 
 bool MoverStream::grace_over(Instant now) const {
-  return !live_known_ || target_.state == AssignmentState::initializing || now - progressed_at_ >= kGrace;
+  return !was_through_ || stepped_in_ || target_.state == AssignmentState::initializing || now - progressed_at_ >= kGrace;
 }
 
 bool MoverStream::work_waits(Instant now) const {
   const auto* l = log();
   if (l == nullptr) return false;
   if (mark_.snapshot != 0 || needs_snapshot()) return true;
-  if (mark_.at.lsn < l->end.lsn) return grace_over(now);
+  if (behind()) return grace_over(now);
   return end_owed(now);
 }
 

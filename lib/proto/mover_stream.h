@@ -142,6 +142,7 @@ class MoverStream {
   void sent(base::Instant now);
   void record(base::Instant now, bool at_once, Effects& out);
   const LogState* log() const;
+  bool behind() const;
   void note_goal();
 
   // mover_send.cc
@@ -167,8 +168,11 @@ class MoverStream {
   std::vector<model::SettledMark> settled_;
   Mark mark_, recorded_;
   Phase phase_ = Phase::loading;
-  bool loaded_ = false, held_ = false, wants_turn_ = false, has_turn_ = false, live_known_ = false, open_ = false;
+  bool loaded_ = false, held_ = false, wants_turn_ = false, has_turn_ = false, open_ = false;
   bool want_snapshot_ = false;
+  bool verified_ = false;     // the position is in our log
+  bool was_through_ = false;  // once: from then on live sends are given time
+  bool stepped_in_ = false;   // they had their time: until the target is through, the mover brings it there
 
   uint64_t ticket_ = 0;       // of LoadMark, OpenSnapshot or SendBegin: what the phase waits for
   uint64_t read_ticket_ = 0;  // of a read under way

@@ -46,6 +46,7 @@ constexpr base::Duration kRecordLiveEvery = std::chrono::seconds(2);    // posit
 constexpr base::Duration kSlowFirst = std::chrono::milliseconds(20);    // after OVERLOADED, if the target does not say
 constexpr base::Duration kSlowMost = std::chrono::seconds(1);
 constexpr base::Duration kProofRetry = std::chrono::seconds(1);
+constexpr int kProofTries = 5;                         // of one question
 constexpr base::Duration kForgetAfter = std::chrono::minutes(10);       // marks that nothing needs
 
 // --- Nouns -------------------------------------------------------------------------------------

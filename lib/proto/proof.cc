@@ -16,6 +16,9 @@ void Proof::advance(const std::vector<Target>& targets, const model::LogPoint& e
   if (state_ == State::dropped) return;
   const bool running = state_ != State::waiting;
   if (running && !same(targets, end)) again(now, "the map, a target or our log changed during the proof");
+  if (state_ == State::asking)
+    for (auto& a : asked_)
+      if (a.ticket == 0 && now >= a.again) send(a, now, out);
   if (running && state_ != State::waiting && now - asked_at_ >= kAnswerWithin) again(now, "no answer in time");
   if (state_ == State::waiting && now >= retry_at_) start(targets, end, txnseq, now, out);
 }
@@ -67,18 +70,33 @@ void Proof::ask(const std::vector<model::DigestEntry>& entries, Instant now, Eff
     for (const auto& e : entries)
       if (targets_[i].interval.contains(e.key)) m.entries.push_back(e);
     if (m.entries.empty() && !final_ && !last_) continue;
-    const uint64_t ticket = ++shared_.tickets;
-    asked_[ticket] = i;
-    out.emplace_back(AskProof{held_.assignment, ticket, targets_[i].server, std::move(m)});
+    asked_.push_back({i, std::move(m), 0, 0, {}});
   }
+  for (auto& a : asked_) send(a, now, out);
   if (asked_.empty()) read(now, out);
 }
 
+void Proof::send(Ask& ask, Instant now, Effects& out) {
+  ask.ticket = ++shared_.tickets;
+  ++ask.tries;
+  asked_at_ = now;
+  out.emplace_back(AskProof{held_.assignment, ask.ticket, targets_[ask.target].server, ask.message});
+}
+
 void Proof::on(const Proved& in, Effects& out) {
-  auto it = asked_.find(in.ticket);
+  auto it = std::find_if(asked_.begin(), asked_.end(), [&](const Ask& a) { return a.ticket == in.ticket; });
   if (state_ != State::asking || it == asked_.end()) return;
-  const Target& target = targets_[it->second];
-  if (!in.reply) return again(in.now, target.server.name + ": " + base::to_string(in.reply.error()));
+  const Target& target = targets_[it->target];
+  if (!in.reply) {
+    const auto code = in.reply.error().code;
+    const bool passing = code == base::Code::unavailable || code == base::Code::outcome_unknown || code == base::Code::overloaded;
+    if (!passing || it->tries >= kProofTries) return again(in.now, target.server.name + ": " + base::to_string(in.reply.error()));
+    it->ticket = 0;  // a question changes nothing: ask once more
+    it->again = in.now + kProofRetry;
+    why_ = "asks " + target.server.name + " again: " + in.reply.error().text;
+    return;
+  }
+  why_.clear();
   if (!in.reply->lacking.empty()) {
     // It confirmed this once, and does not hold it: push everything to it again (S54).
     lacking_.insert(target.id);

@@ -47,7 +47,15 @@ class Proof {
   enum class State : uint8_t { waiting, reading, asking, viewing, dropping, dropped };
   void start(const std::vector<Target>& targets, const model::LogPoint& end, model::TxnSeq txnseq, base::Instant now, Effects& out);
   void read(base::Instant now, Effects& out);
+  struct Ask {
+    size_t target = 0;
+    model::Digest message;
+    uint64_t ticket = 0;  // 0: to be sent when `again` has come
+    int tries = 0;
+    base::Instant again;
+  };
   void ask(const std::vector<model::DigestEntry>& entries, base::Instant now, Effects& out);
+  void send(Ask& ask, base::Instant now, Effects& out);
   void again(base::Instant now, std::string why);
   std::vector<model::Incarnation> incarnations(const std::vector<Target>& targets) const;
   bool same(const std::vector<Target>& targets, const model::LogPoint& end) const;
@@ -63,7 +71,7 @@ class Proof {
   model::LogPoint end_;
   model::TxnSeq txnseq_;
   uint64_t ticket_ = 0;
-  std::map<uint64_t, size_t> asked_;  // ticket → index of the target
+  std::vector<Ask> asked_;  // and not answered yet
   base::Instant asked_at_;
   std::string through_key_;
   bool last_ = false, final_ = false;

@@ -1,0 +1,535 @@
+#include "lib/proto/mover.h"
+
+#include <gtest/gtest.h>
+
+#include "test/unit/proto/mover_rig.h"
+
+namespace cantle::proto {
+namespace {
+
+using namespace mover;
+using test::MoverRig;
+using test::point;
+
+// p1 with a table of one partition on p1, p2, p3.
+struct Rig : MoverRig {
+  explicit Rig(uint64_t seed = 1) : MoverRig(seed) { hold_own(); }
+  void load(int n, uint32_t stamper = 1) {
+    for (int i = 0; i < n; ++i) append("k" + std::to_string(1000 + clock++), stamper);
+  }
+  bool all_have_all() { return holds_all(copy("p2"), truth()) && holds_all(copy("p3"), truth()); }
+  const StreamStatus stream(const std::string& server) {
+    for (const auto& s : mover->streams(now))
+      if (s.target.server.name == server) return s;
+    ADD_FAILURE() << "no stream to " << server;
+    return {};
+  }
+  Mark mark(const std::string& server) { return marks[{on("p1").id, model::ServerId{server}, on(server).id}]; }
+  int clock = 0;
+};
+
+template <class E>
+int count(const std::deque<Effect>& effects) {
+  int n = 0;
+  for (const auto& e : effects) n += std::holds_alternative<E>(e) ? 1 : 0;
+  return n;
+}
+
+TEST(Mover, brings_every_target_what_it_lacks_and_records_the_position) {
+  Rig r;
+  r.load(23);
+  r.view();
+  ASSERT_TRUE(r.run_until([&] { return r.mover->all_done(); }));
+  EXPECT_TRUE(r.all_have_all());
+  EXPECT_EQ(r.mark("p2").at, point(23));
+  EXPECT_EQ(r.mark("p3").at, point(23));
+}
+
+TEST(Mover, what_it_stamped_is_sent_unasked_what_others_stamped_is_offered_first) {
+  Rig r;
+  r.down.insert(model::ServerId{"p3"});
+  r.load(4, 1);
+  r.load(4, 2);  // stamped by p2
+  r.copy("p2").take({r.log[4], r.log[5], r.log[6], r.log[7]});
+  r.view();
+  ASSERT_TRUE(r.run_until([&] { return r.stream("p2").caught_up; }));
+  EXPECT_EQ(r.copy("p2").blocks, 1);
+  EXPECT_EQ(r.copy("p2").digests, 1);
+  EXPECT_EQ(r.mover->counters().lacked, 0u);
+}
+
+TEST(Mover, only_what_the_target_lacks_is_sent) {
+  Rig r;
+  r.load(8, 4);  // p4 holds nothing of this table, so nobody else will bring it
+  r.copy("p2").take({r.log[0], r.log[2], r.log[3]});
+  r.view();
+  ASSERT_TRUE(r.run_until([&] { return r.mover->all_done(); }));
+  EXPECT_TRUE(r.all_have_all());
+  EXPECT_EQ(r.mover->counters().records, 5u + 8u);
+}
+
+TEST(Mover, several_blocks_are_under_way_and_the_position_follows_the_confirmed_prefix) {
+  Rig r;
+  r.load(20);
+  std::vector<SendBlock> blocks;
+  r.swallow = [&](const Effect& e) {
+    if (const auto* b = std::get_if<SendBlock>(&e); b != nullptr && b->to.name == "p2") {
+      blocks.push_back(*b);
+      return true;
+    }
+    return false;
+  };
+  r.view();
+  r.run(std::chrono::seconds(1));
+  ASSERT_EQ(blocks.size(), 5u);
+  auto confirm = [&](size_t i) {
+    r.copy("p2").take(test::lines(*blocks[i].records));
+    r.feed(Confirmed{r.now, blocks[i].stream, blocks[i].ticket, base::ok()});
+    r.run(std::chrono::milliseconds(500));
+  };
+  confirm(1);
+  confirm(2);
+  EXPECT_EQ(r.stream("p2").mark.at, point(0));  // the first is not confirmed
+  confirm(0);
+  EXPECT_EQ(r.stream("p2").mark.at, point(12));
+  confirm(4);
+  EXPECT_EQ(r.stream("p2").mark.at, point(12));
+  confirm(3);
+  EXPECT_EQ(r.mark("p2").at, point(20));
+}
+
+TEST(Mover, no_more_than_the_window_is_read_before_it_is_confirmed) {
+  Rig r;
+  r.block = 1000;
+  for (int i = 0; i < 40000; ++i) r.append("k" + std::to_string(i), 1, std::string(1000, 'x'));
+  r.swallow = [](const Effect& e) { return std::holds_alternative<SendBlock>(e); };
+  r.view();
+  r.run(std::chrono::seconds(2));
+  EXPECT_GT(r.mover->bytes_under_way(), kStreamBytesMax);  // two streams
+  EXPECT_LE(r.mover->bytes_under_way(), 2 * (kStreamBytesMax + kReadBytes));
+}
+
+TEST(Mover, goes_on_from_the_recorded_position_after_a_restart) {
+  Rig r;
+  r.load(16);
+  r.view();
+  ASSERT_TRUE(r.run_until([&] { return r.mover->all_done(); }));
+  const int blocks = r.copy("p2").blocks;
+  r.restart();
+  r.load(4);
+  r.view();
+  ASSERT_TRUE(r.run_until([&] { return r.mover->all_done(); }));
+  EXPECT_EQ(r.copy("p2").blocks, blocks + 1);
+  EXPECT_TRUE(r.all_have_all());
+}
+
+TEST(Mover, a_position_that_the_log_does_not_contain_starts_again_from_the_last_one_it_does) {
+  Rig r;
+  r.load(8);
+  r.copy("p2").take(r.log);
+  // The position is of a life of the log that lost its tail: LSN 12 of epoch 9; eight are left.
+  r.marks[{r.on("p1").id, model::ServerId{"p2"}, r.on("p2").id}] = {model::LogPoint{{9}, {12}, 1}, 0, {}};
+  r.view();
+  ASSERT_TRUE(r.run_until([&] { return r.mover->all_done(); }));
+  EXPECT_EQ(r.mark("p2").at, point(8));
+  r.load(8);
+  r.logs_seen();
+  ASSERT_TRUE(r.run_until([&] { return r.mover->all_done(); }));
+  EXPECT_TRUE(r.all_have_all());
+  EXPECT_EQ(r.copy("p2").blocks, 2);
+  EXPECT_NE(std::find(r.notes.begin(), r.notes.end(), "position"), r.notes.end());
+}
+
+TEST(Mover, a_position_as_long_as_the_log_but_of_another_one_is_noticed) {
+  Rig r;
+  r.load(8);
+  r.marks[{r.on("p1").id, model::ServerId{"p2"}, r.on("p2").id}] = {model::LogPoint{{1}, {8}, 12345}, 0, {}};
+  r.copy("p2").take({r.log.begin(), r.log.begin() + 7});
+  r.view();
+  ASSERT_TRUE(r.run_until([&] { return r.mover->all_done(); }));
+  EXPECT_TRUE(r.all_have_all());
+  EXPECT_EQ(r.mark("p2").at, point(8));
+}
+
+TEST(Mover, another_tenure_starts_from_zero) {  // S6
+  Rig r;
+  r.load(10);
+  r.view();
+  ASSERT_TRUE(r.run_until([&] { return r.mover->all_done(); }));
+  const auto attempt = r.world.replace(model::ServerId{"p3"}, model::ServerId{"p4"}, true);
+  r.view();
+  r.run(std::chrono::seconds(2));
+  EXPECT_EQ(r.copies[find_assignment(r.world.only(), model::ServerId{"p4"})->id].begins, 0);  // PROPOSED: not before the barrier
+  r.world.must(model::ops::Initialize{r.world.only().id, attempt});
+  r.view();
+  ASSERT_TRUE(r.run_until([&] { return r.stream("p4").caught_up; }));
+  EXPECT_TRUE(MoverRig::holds_all(r.copy("p4"), r.truth()));
+  EXPECT_EQ(r.copy("p4").blocks, 3);  // ten records, four a block: from the beginning
+}
+
+TEST(Mover, live_sends_are_given_time_before_the_mover_steps_in) {
+  Rig r;
+  r.load(4);
+  r.view();
+  ASSERT_TRUE(r.run_until([&] { return r.mover->all_done(); }));
+  const int blocks = r.copy("p2").blocks;
+  for (int i = 0; i < 20; ++i) {
+    r.load(1);
+    r.logs_seen();
+    r.run(std::chrono::milliseconds(100));
+    r.copy("p2").take({r.log.back()});
+    r.copy("p3").take({r.log.back()});
+    for (const auto* s : {"p2", "p3"}) r.feed(LiveSeen{r.now, {r.on("p1").id, r.on(s).id}, point(r.log.size())});
+  }
+  r.run(std::chrono::seconds(3));
+  EXPECT_EQ(r.copy("p2").blocks, blocks);
+  EXPECT_EQ(r.mark("p2").at, point(r.log.size()));  // and the position followed
+  r.load(1);  // a live send that got lost
+  r.logs_seen();
+  r.run(kGrace + std::chrono::seconds(1));
+  EXPECT_EQ(r.copy("p2").blocks, blocks + 1);
+}
+
+// --- Trouble -----------------------------------------------------------------------------------------
+
+TEST(Mover, a_target_that_fails_is_tried_again_and_holds_up_nobody) {
+  Rig r;
+  r.down.insert(model::ServerId{"p2"});
+  r.load(40);
+  r.view();
+  ASSERT_TRUE(r.run_until([&] { return r.stream("p3").caught_up; }));
+  EXPECT_EQ(r.stream("p2").state, "retrying");
+  EXPECT_NE(r.stream("p2").why.find("p2"), std::string::npos);
+  r.run(std::chrono::minutes(2));
+  EXPECT_LT(r.mover->counters().failures, 25u);  // backs off
+  r.down.clear();
+  r.view();  // p2 is registered again: at once, not when its backoff ends
+  r.run(std::chrono::milliseconds(200));
+  EXPECT_TRUE(r.all_have_all());
+}
+
+TEST(Mover, an_overloaded_target_gets_the_same_block_again_without_losing_the_others) {
+  Rig r;
+  r.load(40);
+  r.overloaded[model::ServerId{"p2"}] = 6;
+  r.view();
+  ASSERT_TRUE(r.run_until([&] { return r.mover->all_done(); }));
+  EXPECT_TRUE(r.all_have_all());
+  EXPECT_EQ(r.copy("p2").begins, 1);
+  EXPECT_EQ(r.mover->counters().failures, 0u);
+}
+
+TEST(Mover, late_answers_of_an_attempt_that_failed_are_dropped) {  // S25
+  Rig r;
+  r.load(8);
+  std::vector<SendBlock> blocks;
+  r.swallow = [&](const Effect& e) {
+    if (const auto* b = std::get_if<SendBlock>(&e); b != nullptr && b->to.name == "p2") return blocks.push_back(*b), true;
+    return false;
+  };
+  r.view();
+  r.run(std::chrono::seconds(1));
+  ASSERT_EQ(blocks.size(), 2u);
+  r.feed(Confirmed{r.now, blocks[0].stream, blocks[0].ticket, base::fail(base::Code::outcome_unknown, "broke")});
+  r.feed(Confirmed{r.now, blocks[1].stream, blocks[1].ticket, base::ok()});
+  r.feed(Confirmed{r.now, blocks[0].stream, blocks[0].ticket, base::ok()});
+  EXPECT_EQ(r.stream("p2").mark.at, point(0));
+}
+
+TEST(Mover, a_stale_map_is_asked_for_anew) {
+  Rig r;
+  r.load(4);
+  r.swallow = [&](const Effect& e) {
+    const auto* b = std::get_if<SendBegin>(&e);
+    if (b == nullptr || b->to.name != "p2") return false;
+    r.pending.emplace_back(Began{r.now, b->stream, b->ticket, base::fail(base::Code::stale_route, "newer")});
+    return true;
+  };
+  r.view();
+  r.settle();
+  EXPECT_GT(r.views_asked, 0);
+}
+
+TEST(Mover, pauses_without_a_view_and_goes_on_with_the_next) {
+  Rig r;
+  r.load(8);
+  r.view();
+  r.settle();
+  r.feed(ViewLost{r.now, "the partition server is not running"});
+  r.load(8);
+  r.logs_seen();
+  r.run(std::chrono::seconds(5));
+  EXPECT_TRUE(r.mover->paused());
+  EXPECT_EQ(r.stream("p2").why, "the partition server is not running");
+  r.incarnation = {2};
+  r.view();
+  ASSERT_TRUE(r.run_until([&] { return r.mover->all_done(); }));
+  EXPECT_TRUE(r.all_have_all());
+}
+
+// --- bulk.end ----------------------------------------------------------------------------------------
+
+TEST(Mover, the_end_is_told_only_for_a_position_past_the_end_measured_after_the_map) {  // S43
+  Rig r;
+  r.load(4);
+  std::vector<Measure> measures;
+  r.swallow = [&](const Effect& e) {
+    const auto* m = std::get_if<Measure>(&e);
+    return m != nullptr ? (measures.push_back(*m), true) : false;
+  };
+  r.view();
+  r.feed(LogsSeen{r.now, 0, r.log_states()});  // an end that was measured before the map
+  r.run(std::chrono::seconds(3));
+  EXPECT_TRUE(r.all_have_all());
+  EXPECT_TRUE(r.copy("p2").ends.empty());
+  r.load(4);  // written under an older map, ended before the map was shown
+  ASSERT_FALSE(measures.empty());
+  r.feed(LogsSeen{r.now, measures.back().number, r.log_states()});
+  r.run(std::chrono::seconds(3));
+  ASSERT_FALSE(r.copy("p2").ends.empty());
+  EXPECT_EQ(r.copy("p2").ends.front().through, point(8));
+  EXPECT_EQ(r.copy("p2").ends.front().envelope.txnseq, r.world.map->txnseq);
+}
+
+TEST(Mover, a_new_map_of_the_partition_needs_a_new_end) {
+  Rig r;
+  r.load(4);
+  r.view();
+  ASSERT_TRUE(r.run_until([&] { return !r.copy("p2").ends.empty(); }));
+  const auto attempt = r.world.split({}, {});
+  r.view();
+  ASSERT_TRUE(r.run_until([&] { return r.copy("p2").ends.back().envelope.txnseq == r.world.map->txnseq; }));
+  (void)attempt;
+}
+
+TEST(Mover, a_target_that_started_again_is_told_the_end_again) {
+  Rig r;
+  r.load(4);
+  r.view();
+  ASSERT_TRUE(r.run_until([&] { return r.mover->all_done() && r.copy("p2").ends.size() == 1; }));
+  r.run(std::chrono::minutes(1));
+  EXPECT_EQ(r.copy("p2").ends.size(), 1u);  // nothing new: once is enough
+  r.incarnations[model::ServerId{"p2"}] = {2};
+  r.view();
+  r.run(std::chrono::seconds(1));
+  EXPECT_EQ(r.copy("p2").ends.size(), 2u);
+  r.load(1);  // it may be waiting for exactly this one
+  r.logs_seen();
+  r.run(std::chrono::seconds(2));
+  EXPECT_EQ(r.copy("p2").ends.back().through, point(5));
+}
+
+TEST(Mover, one_that_is_being_filled_is_told_again_and_again) {
+  Rig r;
+  r.load(4);
+  const auto attempt = r.world.replace(model::ServerId{"p3"}, model::ServerId{"p4"}, true);
+  r.world.must(model::ops::Initialize{r.world.only().id, attempt});
+  r.view();
+  r.run(std::chrono::seconds(20));
+  EXPECT_GE(r.copy("p4").ends.size(), 5u);  // it may have lost count by a restart
+}
+
+// --- Foreign records ---------------------------------------------------------------------------------
+
+TEST(Mover, what_its_living_stamper_will_push_is_left_to_it) {
+  Rig r;
+  r.load(8, 3);  // stamped by p3, which lives and pushes to p2 too
+  r.view();
+  r.run(std::chrono::milliseconds(150));
+  EXPECT_EQ(r.copy("p2").blocks, 0);
+  EXPECT_EQ(r.stream("p2").why, "waits for another server to push what it stamped");
+  r.copy("p2").take(r.log);  // p3 did
+  ASSERT_TRUE(r.run_until([&] { return r.stream("p2").caught_up; }));
+  EXPECT_EQ(r.copy("p2").blocks, 0);
+}
+
+TEST(Mover, what_its_stamper_does_not_bring_is_sent_after_all) {
+  Rig r;
+  r.load(8, 3);
+  r.view();
+  ASSERT_TRUE(r.run_until([&] { return r.stream("p2").caught_up; }, std::chrono::seconds(30)));
+  EXPECT_TRUE(MoverRig::holds_all(r.copy("p2"), r.truth()));
+}
+
+TEST(Mover, settled_records_are_not_even_offered_but_a_new_replica_gets_them) {
+  Rig r;
+  r.load(8, 3);
+  r.held[0].settled.push_back({r.log.back().version, r.world.map->txnseq});
+  r.copy("p2").take(r.log);
+  r.copy("p3").take(r.log);
+  r.view();
+  ASSERT_TRUE(r.run_until([&] { return r.mover->all_done(); }));
+  EXPECT_EQ(r.copy("p2").digests, 0);
+  EXPECT_EQ(r.mover->counters().settled, 16u);
+  const auto attempt = r.world.replace(model::ServerId{"p2"}, model::ServerId{"p4"}, true);
+  r.world.must(model::ops::Initialize{r.world.only().id, attempt});
+  r.view();
+  ASSERT_TRUE(r.run_until([&] { return r.stream("p4").caught_up; }));
+  EXPECT_TRUE(MoverRig::holds_all(r.copy("p4"), r.truth()));  // p4 was not meant by that promise
+}
+
+TEST(Mover, a_target_that_lacks_all_it_is_offered_gets_the_rest_unasked) {
+  Rig r;
+  r.load(400, 5);
+  r.view();
+  ASSERT_TRUE(r.run_until([&] { return r.mover->all_done(); }));
+  EXPECT_TRUE(r.all_have_all());
+  EXPECT_LT(r.copy("p2").digests, 10);
+}
+
+// --- Snapshots ---------------------------------------------------------------------------------------
+
+TEST(Mover, outside_the_retention_a_snapshot_goes_first_and_then_the_log_from_its_beginning) {  // S22
+  Rig r;
+  r.load(30);
+  r.oldest = 21;
+  r.applied = 25;
+  bool grown = false;
+  r.swallow = [&](const Effect& e) {
+    const auto* b = std::get_if<SendBlock>(&e);
+    if (b != nullptr && b->message.kind == model::BulkKind::snapshot && !grown) {
+      grown = true;  // writes go on while the snapshot is copied
+      r.append("k1002", 1, "new");
+      r.append("zz", 1);
+    }
+    return false;
+  };
+  r.view();
+  ASSERT_TRUE(r.run_until([&] {
+    r.logs_seen();
+    return r.mover->all_done();
+  }));
+  EXPECT_TRUE(r.all_have_all());
+  EXPECT_GT(r.copy("p2").ingests, 0);
+  EXPECT_GT(r.copy("p2").blocks, 0);
+  EXPECT_EQ(r.mark("p2").snapshot, 0u);
+}
+
+TEST(Mover, a_snapshot_resumes_behind_the_last_key_after_a_restart) {  // R18
+  Rig r;
+  r.load(40);
+  r.oldest = 41;
+  r.down.insert(model::ServerId{"p3"});
+  int chunks = 0;
+  r.swallow = [&](const Effect& e) {
+    const auto* b = std::get_if<SendBlock>(&e);
+    return b != nullptr && b->message.kind == model::BulkKind::snapshot && ++chunks > 5;
+  };
+  r.view();
+  r.run(std::chrono::seconds(1));
+  const uint64_t number = r.copy("p2").snapshot;
+  const int ingests = r.copy("p2").ingests;
+  ASSERT_EQ(ingests, 5);
+  r.swallow = nullptr;
+  r.restart();
+  r.view();
+  ASSERT_TRUE(r.run_until([&] { return r.stream("p2").caught_up; }));
+  EXPECT_EQ(r.copy("p2").snapshot, number);
+  EXPECT_EQ(r.copy("p2").ingests, 10);  // forty keys, four a chunk, none twice
+  EXPECT_TRUE(MoverRig::holds_all(r.copy("p2"), r.truth()));
+}
+
+TEST(Mover, a_snapshot_whose_log_was_retired_meanwhile_begins_anew) {
+  Rig r;
+  r.load(40);
+  r.oldest = 41;
+  r.marks[{r.on("p1").id, model::ServerId{"p2"}, r.on("p2").id}] = {{}, 77, point(10)};
+  r.copy("p2").snapshot = 77;
+  r.copy("p2").filled_all = true;
+  r.view();
+  ASSERT_TRUE(r.run_until([&] { return r.mover->all_done(); }));
+  EXPECT_NE(r.copy("p2").snapshot, 77u);
+  EXPECT_TRUE(r.all_have_all());
+}
+
+TEST(Mover, an_empty_copy_outside_the_retention_is_complete_at_once) {
+  Rig r;
+  r.load(3);
+  r.held[0].interval = {"x", "y"};  // nothing of the log lies in what is held
+  r.oldest = 4;
+  r.view();
+  r.run(std::chrono::seconds(1));
+  EXPECT_TRUE(r.copy("p2").filled_all);
+}
+
+// --- Operators ---------------------------------------------------------------------------------------
+
+TEST(Mover, what_is_held_waits_and_what_is_released_goes_on) {
+  Rig r;
+  r.load(8);
+  r.feed(Asked{r.now, Verb::hold, "p2"});
+  r.view();
+  ASSERT_TRUE(r.run_until([&] { return r.stream("p3").caught_up; }));
+  EXPECT_EQ(r.copy("p2").begins, 0);
+  EXPECT_EQ(r.stream("p2").state, "held");
+  EXPECT_EQ(r.mover->holds(), std::set<std::string>{"p2"});
+  r.feed(Asked{r.now, Verb::release, "p2"});
+  ASSERT_TRUE(r.run_until([&] { return r.stream("p2").caught_up; }));
+  EXPECT_TRUE(r.all_have_all());
+}
+
+TEST(Mover, requeue_begins_from_zero) {
+  Rig r;
+  r.load(8);
+  r.view();
+  ASSERT_TRUE(r.run_until([&] { return r.mover->all_done(); }));
+  r.copy("p2").holds.clear();  // rotten
+  r.feed(Asked{r.now, Verb::requeue, to_string(r.on("p2").id).substr(0, 8)});
+  ASSERT_TRUE(r.run_until([&] { return r.mover->all_done() && r.all_have_all(); }));
+}
+
+TEST(Mover, wake_ends_a_backoff) {
+  Rig r;
+  r.load(8);
+  r.down.insert(model::ServerId{"p2"});
+  r.view();
+  r.run(std::chrono::minutes(2));
+  r.down.clear();
+  r.feed(Asked{r.now, Verb::wake, "p2"});
+  r.settle();
+  EXPECT_TRUE(MoverRig::holds_all(r.copy("p2"), r.truth()));
+}
+
+// --- Every fault at once -------------------------------------------------------------------------------
+
+TEST(Mover, whatever_fails_in_between_the_targets_have_everything_in_the_end) {
+  for (uint64_t seed = 1; seed <= 60; ++seed) {
+    Rig r(seed);
+    r.lose = 0.15;
+    if (seed % 3 == 0) r.oldest = 20, r.load(25, 1);
+    r.view();
+    for (int round = 0; round < 8; ++round) {
+      r.load(static_cast<int>(r.random.below(20)), 1 + static_cast<uint32_t>(r.random.below(5)));
+      r.logs_seen();
+      r.run(std::chrono::milliseconds(r.random.below(3000)));
+      if (r.random.chance(0.2)) r.restart(), r.view();
+      if (r.random.chance(0.2)) ++r.incarnations[model::ServerId{"p2"}].value, r.view();
+      if (r.random.chance(0.2)) r.down = {model::ServerId{r.random.chance(0.5) ? "p2" : "p3"}}, r.view();
+      if (r.random.chance(0.3)) r.oldest = std::max<uint64_t>(r.oldest, r.log.size() / 2);
+      if (r.random.chance(0.3)) r.down.clear(), r.view();
+    }
+    r.lose = 0;
+    r.down.clear();
+    r.view();
+    r.logs_seen();
+    ASSERT_TRUE(r.run_until([&] { return r.mover->all_done(); })) << "seed " << seed << " " << r.stream("p2").why << r.stream("p3").why;
+    ASSERT_TRUE(r.all_have_all()) << "seed " << seed;
+    EXPECT_EQ(r.mover->bytes_under_way(), 0u);
+  }
+}
+
+TEST(Mover, a_crash_before_any_effect_ends_the_same) {
+  for (int at = 0; at < 120; ++at) {
+    Rig r;
+    r.load(12, 1);
+    r.load(6, 5);
+    r.oldest = at % 2 == 0 ? 1 : 10;
+    r.crash_in = at;
+    r.view();
+    ASSERT_TRUE(r.run_until([&] { return r.mover->all_done(); })) << at;
+    ASSERT_TRUE(r.all_have_all()) << at;
+  }
+}
+
+}  // namespace
+}  // namespace cantle::proto
