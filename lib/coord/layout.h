@@ -184,7 +184,7 @@ struct Arrival {
 std::string arrival_text(const Arrival& arrival);
 base::Result<Arrival> parse_arrival(std::string_view text);
 
-enum class RegionState : uint8_t { creating = 1, active, splitting, merging, split };
+enum class RegionState : uint8_t { creating = 1, active, splitting, merging, split, aborted };  // aborted: of a split that was
 std::string_view region_state_name(RegionState state);
 base::Result<RegionState> parse_region_state(std::string_view name);
 RegionState region_state(model::PartitionState state);

@@ -245,12 +245,14 @@ std::string_view region_state_name(RegionState state) {
     case RegionState::splitting: return "splitting";
     case RegionState::merging: return "merging";
     case RegionState::split: return "split";
+    case RegionState::aborted: return "aborted";
   }
   return "?";
 }
 
 base::Result<RegionState> parse_region_state(std::string_view name) {
-  for (const auto s : {RegionState::creating, RegionState::active, RegionState::splitting, RegionState::merging, RegionState::split})
+  for (const auto s : {RegionState::creating, RegionState::active, RegionState::splitting, RegionState::merging, RegionState::split,
+                       RegionState::aborted})
     if (region_state_name(s) == name) return s;
   return fail(Code::invalid, "no region state: " + std::string(name));
 }

@@ -60,6 +60,7 @@ Partition make_partition(const Draft& draft, const Partition& parent, const Chil
               .state = PartitionState::active,
               .min_txnseq = draft.file.txnseq,
               .parent = parent.id,
+              .parent_region = parent.region,
               .assignments = child.assignments,
               .split = std::nullopt,
               .moves = {}};

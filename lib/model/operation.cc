@@ -43,6 +43,7 @@ base::Status apply(Draft& draft, const ops::CreateTable& op) {
                 .state = PartitionState::active,
                 .min_txnseq = file.txnseq,
                 .parent = {},
+                .parent_region = {},
                 .assignments = {},
                 .split = std::nullopt,
                 .moves = {}};

@@ -85,10 +85,11 @@ struct Partition {
   PartitionState state = PartitionState::active;
   TxnSeq min_txnseq;  // txnseq of the last change of this entry: callers with an older map are sent back
   PartitionId parent;  // the partition it was split from; none for the first
+  Region parent_region;
   std::vector<Assignment> assignments;  // in slot order; a replacement stands behind the replaced
   std::optional<Split> split;
   std::vector<Move> moves;
-  CANTLE_FIELDS(id, region, interval, state, min_txnseq, parent, assignments, split, moves)
+  CANTLE_FIELDS(id, region, interval, state, min_txnseq, parent, parent_region, assignments, split, moves)
   friend bool operator==(const Partition&, const Partition&) = default;
 };
 

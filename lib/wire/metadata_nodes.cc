@@ -11,7 +11,7 @@ namespace {
 // Positional arrays: a file of 10,000 partitions is read by every server and client, and names would double it.
 constexpr std::string_view kRootMark = "cantle metadata", kInnerMark = "inner", kLeafMark = "leaf";
 constexpr uint32_t kRootFields = 16, kInnerFields = 3, kLeafFields = 4;
-constexpr uint32_t kPartitionFields = 10, kAssignmentFields = 6, kSplitFields = 6, kChildFields = 3, kMoveFields = 5,
+constexpr uint32_t kPartitionFields = 11, kAssignmentFields = 6, kSplitFields = 6, kChildFields = 3, kMoveFields = 5,
                    kEndedFields = 9;
 constexpr uint32_t kAssignmentsMax = 2 * model::kReplicasMax, kOptionsMax = 256;
 constexpr uint32_t kInnersMax = model::kRegionMax / (model::kLeafRegions * model::kInnerLeaves);
@@ -47,6 +47,7 @@ void put(Writer& w, const model::Partition& p) {
   w.uint(static_cast<uint64_t>(p.state));
   w.uint(p.min_txnseq.value);
   w.bin(p.parent.none() ? std::string_view() : p.parent.view());
+  w.uint(p.parent_region.value);
   put(w, p.assignments);
   if (p.split) {
     w.array(kSplitFields);
@@ -178,6 +179,7 @@ void get(Input& in, model::Partition* p) {
   in.enumeration(&p->state, model::PartitionState::merging);
   in.number(&p->min_txnseq.value);
   in.optional_id(&p->parent);
+  in.number(&p->parent_region.value, model::kRegionMax - 1);
   get(in, &p->assignments);
   if (!in.nil()) {
     model::Split s;

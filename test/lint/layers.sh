@@ -15,6 +15,7 @@ allowed() {
     store) echo "store wire model base" ;;
     proto) echo "proto model base" ;;
     route) echo "route model base" ;;
+    meta) echo "meta store coord wire io proto model base" ;;
     daemon) echo "daemon coord rpc wire io model base" ;;
     client) echo "client daemon coord rpc wire io store proto model base" ;;
     *) echo "" ;;

@@ -1,0 +1,136 @@
+#include "lib/meta/config_ops.h"
+
+#include <set>
+
+namespace cantle::meta {
+namespace {
+
+using coord::RegionNode;
+using coord::RegionState;
+using model::Metadata;
+using model::Partition;
+using model::Region;
+
+RegionNode of_partition(const Partition& p) {
+  RegionNode node;
+  node.partition = p.id;
+  node.state = coord::region_state(p.state);
+  node.has_parent = p.parent_region.value != 0;
+  node.parent = p.parent_region;
+  if (p.split) {
+    node.has_children = true;
+    node.left = p.split->low.region;
+    node.right = p.split->high.region;
+    node.split = p.split->point;
+  }
+  return node;
+}
+
+RegionNode of_child(const Partition& parent, const model::Child& child, RegionState state) {
+  RegionNode node;
+  node.partition = child.id;
+  node.state = state;
+  node.has_parent = true;
+  node.parent = parent.region;
+  return node;
+}
+
+RegionNode of_ended(const Partition& p) {
+  auto node = of_partition(p);
+  node.state = RegionState::split;
+  return node;
+}
+
+}  // namespace
+
+std::map<Region, RegionNode> region_nodes(const Metadata& file) {
+  std::map<Region, RegionNode> out;
+  for (const auto& p : file.partitions) {
+    out[p.region] = of_partition(p);
+    if (!p.split) continue;
+    out[p.split->low.region] = of_child(p, p.split->low, RegionState::creating);
+    out[p.split->high.region] = of_child(p, p.split->high, RegionState::creating);
+  }
+  for (const auto& e : file.ended) {
+    RegionNode node;
+    node.partition = e.id;
+    node.state = RegionState::split;
+    node.split = e.point;
+    const auto region_of = [&](const model::PartitionId& id) -> std::optional<Region> {
+      if (const auto* p = file.find(id)) return p->region;
+      if (const auto* other = find_ended(file, id)) return other->region;
+      return std::nullopt;
+    };
+    const auto left = region_of(e.low), right = region_of(e.high);
+    if (left && right) {
+      node.has_children = true;
+      node.left = *left;
+      node.right = *right;
+    }
+    out[e.region] = std::move(node);
+  }
+  return out;
+}
+
+std::optional<RegionNode> region_node(const Metadata& file, Region region) {
+  if (const auto* p = file.partitions.get(region)) return of_partition(*p);
+  const auto all = region_nodes(file);
+  const auto it = all.find(region);
+  return it != all.end() ? std::optional(it->second) : std::nullopt;
+}
+
+std::map<Region, RegionNode> changed_region_nodes(const Metadata* before, const Metadata& after) {
+  static const model::Partitions kNone;
+  const auto& old = before != nullptr ? before->partitions : kNone;
+  std::map<Region, RegionNode> now, then;
+  for (const auto region : model::Partitions::changed(old, after.partitions)) {
+    const auto* was = old.get(region);
+    const auto* is = after.partitions.get(region);
+    if (was != nullptr) {
+      then[region] = of_partition(*was);
+      if (was->split)
+        for (const auto* child : {&was->split->low, &was->split->high}) then[child->region] = of_child(*was, *child, RegionState::creating);
+      if (is == nullptr) now[region] = of_ended(*was);
+      if (was->split)
+        for (const auto* child : {&was->split->low, &was->split->high})
+          now.try_emplace(child->region, of_child(*was, *child, RegionState::aborted));
+    }
+    if (is == nullptr) continue;
+    now[region] = of_partition(*is);
+    if (is->split)
+      for (const auto* child : {&is->split->low, &is->split->high}) now[child->region] = of_child(*is, *child, RegionState::creating);
+  }
+  std::erase_if(now, [&](const auto& entry) {
+    const auto it = then.find(entry.first);
+    return it != then.end() && it->second == entry.second;
+  });
+  return now;
+}
+
+SwapOps swap_ops(const coord::Layout& layout, const std::string& d, model::TableConfig to, int32_t version, const Metadata* before,
+                 const Metadata& after, const std::map<Region, bool>& known_present) {
+  SwapOps out;
+  const auto changed = changed_region_nodes(before, after);
+  out.regions_behind = to.regions_behind || changed.size() > kRegionsAtOnce;
+  to.regions_behind = out.regions_behind;
+  if (before == nullptr)
+    out.ops.emplace_back(coord::OpCreate{layout.config(d), to_text(to)});
+  else
+    out.ops.emplace_back(coord::OpSet{layout.config(d), to_text(to), version});
+  if (before == nullptr || before->next_region != after.next_region)
+    out.ops.emplace_back(coord::OpSet{layout.nameprefixqueue(d), "next: " + to_string(after.next_region) + "\n"});
+  if (changed.size() > kRegionsAtOnce) return out;
+  for (const auto& [region, node] : changed) {
+    bool there = before != nullptr && region < before->next_region;
+    if (const auto it = known_present.find(region); it != known_present.end()) there = it->second;
+    if (there)
+      out.ops.emplace_back(coord::OpSet{layout.region(d, region), region_text(node)});
+    else
+      out.ops.emplace_back(coord::OpCreate{layout.region(d, region), region_text(node)});
+  }
+  if (before != nullptr && !before->dropped && after.dropped)
+    out.ops.emplace_back(coord::OpCreate{layout.dropped(after.table), coord::dropped_text({after.name, after.txnseq})});
+  return out;
+}
+
+}  // namespace cantle::meta

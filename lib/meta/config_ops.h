@@ -1,0 +1,40 @@
+// What a METADATA transaction changes in the coordination service, as one multi: TableConfig at its version,
+// and the region nodes that follow it (coordination.md, "Layout"). Pure.
+//
+// Region numbers come from METADATA itself (next_region): the transaction that uses one is already a
+// compare-and-swap, so a second round to a sequential znode would hand out nothing that it does not. The
+// nameprefixqueue node shows the next number for whoever looks there.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "lib/coord/coord.h"
+#include "lib/coord/layout.h"
+#include "lib/model/metadata.h"
+#include "lib/model/table_config.h"
+
+namespace cantle::meta {
+
+// The region node that `file` implies for this number; nullopt: none.
+std::optional<coord::RegionNode> region_node(const model::Metadata& file, model::Region region);
+// Those of a whole file.
+std::map<model::Region, coord::RegionNode> region_nodes(const model::Metadata& file);
+// Those that differ once `after` follows `before` (null: nothing). A child that is gone is `aborted`. Costs what changed.
+std::map<model::Region, coord::RegionNode> changed_region_nodes(const model::Metadata* before, const model::Metadata& after);
+
+// More region nodes than this do not go into the multi of a transaction: TableConfig says `regions_behind`.
+constexpr size_t kRegionsAtOnce = 200;
+
+struct SwapOps {
+  std::vector<coord::Op> ops;  // the first one is TableConfig
+  bool regions_behind = false;
+};
+// Of a transaction that leads from `before` (null: creation, TableConfig is created) to `after`. `absent`: region nodes that
+// are known not to be there, though they should; `present`: the other way round.
+SwapOps swap_ops(const coord::Layout& layout, const std::string& distribution, model::TableConfig to, int32_t version,
+                 const model::Metadata* before, const model::Metadata& after, const std::map<model::Region, bool>& known_present);
+
+}  // namespace cantle::meta

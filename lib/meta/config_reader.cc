@@ -1,0 +1,60 @@
+#include "lib/meta/config_reader.h"
+
+namespace cantle::meta {
+
+ConfigReader::ConfigReader(Host& host, std::string path) : host_(host), path_(std::move(path)) {}
+ConfigReader::~ConfigReader() { *alive_ = false; }
+
+void ConfigReader::read(Done done) {
+  next_.push_back(std::move(done));
+  if (!busy_) begin();
+}
+
+void ConfigReader::begin() {
+  busy_ = true;
+  running_.swap(next_);
+  const std::weak_ptr<bool> alive = alive_;
+  host_.session().sync(path_, [this, alive](base::Result<base::Nothing> synced) {
+    if (!alive.lock()) return;
+    if (!synced) return finish(base::fail(std::move(synced).error()));
+    coord::Watch watch;
+    if (!armed_) {
+      armed_ = true;
+      watch = [this, alive] {
+        if (!alive.lock()) return;
+        armed_ = false;
+        read([](const proto::ConfigAnswer&) {});
+      };
+    }
+    host_.session().get(path_, std::move(watch), [this, alive](base::Result<coord::Node> node) {
+      if (alive.lock()) got(std::move(node));
+    });
+  });
+}
+
+void ConfigReader::got(base::Result<coord::Node> node) {
+  if (!node) {
+    armed_ = false;  // whether the watch is there is not known; one too many does no harm
+    if (node.error().code == base::Code::not_found) return finish(proto::ConfigAnswer(std::nullopt));
+    return finish(base::fail(std::move(node).error()));
+  }
+  auto config = model::parse_table_config(node->value);
+  if (!config) return finish(base::fail(base::Code::faulted, path_ + ": " + config.error().text));
+  finish(proto::ConfigAnswer(proto::VersionedConfig{std::move(*config), node->stat.version}));
+}
+
+void ConfigReader::finish(const proto::ConfigAnswer& answer) {
+  const std::weak_ptr<bool> alive = alive_;
+  auto waiting = std::move(running_);
+  running_.clear();
+  if (on_read_) on_read_(answer);
+  for (auto& done : waiting) {
+    if (!alive.lock()) return;
+    done(answer);
+  }
+  if (!alive.lock()) return;
+  busy_ = false;
+  if (!next_.empty()) begin();
+}
+
+}  // namespace cantle::meta
