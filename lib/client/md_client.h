@@ -89,9 +89,9 @@ class MdClient {
   coord::Session& session();
   const coord::Layout& layout() const;
 
+  struct Core;  // md_client_core.h
+
  private:
-  friend class MapFollower;
-  struct Core;
   std::shared_ptr<Core> core_;
 };
 
