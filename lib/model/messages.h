@@ -74,6 +74,30 @@ struct PushReadReply {
   CANTLE_FIELDS(found, deleted, version, value)
 };
 
+// push.scan: what push.read is for one key, for the next keys of [from, to), tombstones among them: a scan at more
+// than one replica merges such pages.
+struct PushScan {
+  Envelope envelope;
+  Interval range;
+  bool reverse = false;
+  uint32_t limit = 0;  // entries
+  uint32_t bytes = 0;  // of keys and values; one entry always fits
+  CANTLE_FIELDS(envelope, range, reverse, limit, bytes)
+};
+struct PushScanEntry {
+  std::string key, value;
+  Version version;
+  bool deleted = false;
+  CANTLE_FIELDS(key, value, version, deleted)
+};
+struct PushScanReply {
+  std::vector<PushScanEntry> entries;  // in the order of the scan
+  bool more = false;   // a limit ended it: it has everything of the range up to `resume` only
+  std::string resume;  // forward: the next key to look at; reverse: everything at or above it is in
+  Lsn lsn;
+  CANTLE_FIELDS(entries, more, resume, lsn)
+};
+
 // bulk.begin: a mover opens (or reopens) its stream to one target assignment.
 enum class BulkKind : uint8_t { log = 1, snapshot = 2 };
 struct BulkBegin {
