@@ -78,7 +78,7 @@ struct Conn::Core final : Flushable {
     uv_tcp_t tcp;
     uv_pipe_t pipe;
   } uv{};
-  std::shared_ptr<Core> self;  // dropped when the handle is closed
+  std::shared_ptr<Core> self;  // dropped when the handle is closed; the Conn has another
   Conn* owner = nullptr;
   ConnHandler* handler = nullptr;
   std::string peer;
@@ -117,7 +117,6 @@ struct Conn::Core final : Flushable {
 };
 
 void Conn::Core::init() {
-  self.reset(this);
   if (kind == Address::Kind::tcp)
     CHECK(uv_tcp_init(loop.raw(), &uv.tcp) == 0);
   else
@@ -262,13 +261,14 @@ void Conn::Core::release() {
 }
 
 std::unique_ptr<Conn> Conn::connect(Loop& loop, const Address& address, ConnHandler& handler) {
-  auto* core = new Core(loop, address.kind);
+  const auto core = std::make_shared<Core>(loop, address.kind);
+  core->self = core;
   core->init();
   auto conn = std::unique_ptr<Conn>(new Conn(core));
   core->handler = &handler;
   core->peer = to_string(address);
   core->connecting = true;
-  core->connect_request.data = core;
+  core->connect_request.data = core.get();
   const auto done = [](uv_connect_t* r, int status) {
     auto& self = *static_cast<Core*>(r->data);
     if (self.closed || !self.owner) return;
@@ -298,9 +298,10 @@ std::unique_ptr<Conn> Conn::connect(Loop& loop, const Address& address, ConnHand
   return conn;
 }
 
-Conn::Conn(Core* core) : core_(core) { core->owner = this; }
+Conn::Conn(std::shared_ptr<Core> core) : core_(std::move(core)) { core_->owner = this; }
 
-Conn::Conn(Loop& loop, Address::Kind kind, int fd) : core_(new Core(loop, kind)) {
+Conn::Conn(Loop& loop, Address::Kind kind, int fd) : core_(std::make_shared<Core>(loop, kind)) {
+  core_->self = core_;
   core_->init();
   core_->owner = this;
   const int rc = kind == Address::Kind::tcp ? uv_tcp_open(&core_->uv.tcp, fd) : uv_pipe_open(&core_->uv.pipe, fd);

@@ -81,8 +81,8 @@ class Conn {
 
  private:
   struct Core;
-  explicit Conn(Core* core);
-  Core* core_;
+  explicit Conn(std::shared_ptr<Core> core);
+  std::shared_ptr<Core> core_;
 };
 
 }  // namespace cantle::io
