@@ -168,7 +168,8 @@ class Engine {
   base::Status mark_whole(const TenureId& id, Done done);
 
   // --- writing ------------------------------------------------------------------------------------
-  using Appended = std::function<void(base::Result<model::Lsn>)>;  // LSN of the last record; outcome_unknown after a fatal error
+  // LSN of the last record. After a fatal error no callback is made any more: the outcome is not known.
+  using Appended = std::function<void(base::Result<model::Lsn>)>;
   // One block of records (wire/block.h), 1 record to kBlockMax bytes; keys in the tenure's interval. Returns the LSN of the last record.
   base::Result<model::Lsn> append(const model::PartitionId& partition, std::string payload, Appended done);
   // Would an append be taken now? The error it would get.
@@ -240,8 +241,9 @@ class Engine {
   // The index, for snapshots and samples within this process. Readers only.
   Index& index();
 
+  struct Impl;  // engine_impl.h
+
  private:
-  struct Impl;
   explicit Engine(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;
 };

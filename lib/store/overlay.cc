@@ -62,7 +62,7 @@ void* Arena::take(size_t size) {
     void* data = ::mmap(nullptr, slab, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     CHECK(data != MAP_FAILED);
     slabs_.push_back({static_cast<char*>(data), slab});
-    taken_ += slab;
+    full_ += used_;
     used_ = 0;
   }
   char* at = slabs_.back().data + used_;
@@ -77,7 +77,7 @@ struct Half::Trees {
 Half::Half() : trees_(std::make_unique<Trees>()) {}
 Half::~Half() = default;
 
-uint64_t Half::bytes() const { return arena_.taken() + records_ * kNodeBytes; }
+uint64_t Half::bytes() const { return arena_.used() + records_ * kNodeBytes; }
 
 bool Half::put(model::ExtentId extent, const model::RecordView& r, bool newest) {
   Tree& tree = trees_->of[extent];
@@ -168,10 +168,17 @@ bool Overlay::put(model::ExtentId extent, const model::RecordView& record, bool 
   return active_->put(extent, record, newest);
 }
 
-const Entry* Overlay::find(model::ExtentId extent, std::string_view key) const {
+Held Overlay::find(model::ExtentId extent, std::string_view key) const {
   // The active half never holds an older version than the sealed one: put() saw to it.
-  if (const Entry* entry = active_->find(extent, key)) return entry;
-  return sealed_ ? sealed_->find(extent, key) : nullptr;
+  if (const Entry* entry = active_->find(extent, key)) return {entry, entry->newest && active_->trusted()};
+  if (!sealed_) return {};
+  const Entry* entry = sealed_->find(extent, key);
+  return {entry, entry != nullptr && entry->newest && sealed_->trusted()};
+}
+
+void Overlay::distrust() {
+  active_->distrust();
+  if (sealed_) sealed_->distrust();
 }
 
 std::shared_ptr<Half> Overlay::seal() {

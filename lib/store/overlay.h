@@ -56,7 +56,7 @@ class Arena {
   Arena& operator=(const Arena&) = delete;
   ~Arena();
   void* take(size_t size);  // aligned to 8
-  uint64_t taken() const { return taken_; }
+  uint64_t used() const { return full_ + used_; }
 
  private:
   struct Slab {
@@ -65,7 +65,7 @@ class Arena {
   };
   std::vector<Slab> slabs_;
   size_t used_ = 0;  // of the last
-  uint64_t taken_ = 0;
+  uint64_t full_ = 0;  // bytes used in the others
 };
 
 class Half {
@@ -76,6 +76,9 @@ class Half {
   bool put(model::ExtentId extent, const model::RecordView& record, bool newest);
   const Entry* find(model::ExtentId extent, std::string_view key) const;
   uint64_t bytes() const;    // arenas and trees
+  // Something newer may have reached the index past the overlay: its entries' `newest` says nothing any more.
+  void distrust() { trusted_ = false; }
+  bool trusted() const { return trusted_; }
   uint64_t records() const { return records_; }
   bool empty() const { return records_ == 0; }
 
@@ -101,16 +104,24 @@ class Half {
   std::unique_ptr<Trees> trees_;
   Arena arena_;
   uint64_t records_ = 0;
+  bool trusted_ = true;
+};
+
+// What the overlay holds of one key.
+struct Held {
+  const Entry* entry = nullptr;  // null: nothing
+  bool newest = false;           // the index has nothing newer
 };
 
 class Overlay {
  public:
   Overlay() : active_(std::make_shared<Half>()) {}
   bool put(model::ExtentId extent, const model::RecordView& record, bool newest);
-  const Entry* find(model::ExtentId extent, std::string_view key) const;
+  Held find(model::ExtentId extent, std::string_view key) const;
+  void distrust();
   uint64_t bytes() const { return active_->bytes() + (sealed_ ? sealed_->bytes() : 0); }
   uint64_t records() const { return active_->records() + (sealed_ ? sealed_->records() : 0); }
-  const Half& active() const { return *active_; }
+  const std::shared_ptr<Half>& active() const { return active_; }
   const std::shared_ptr<Half>& sealed() const { return sealed_; }
   std::shared_ptr<Half> seal();  // only when there is no sealed half
   void drop_sealed() { sealed_.reset(); }

@@ -1,0 +1,95 @@
+#include "lib/store/apply.h"
+
+#include "lib/base/testing.h"
+#include "lib/store/content.h"
+
+namespace cantle::store {
+
+using base::ok;
+
+struct ApplyJob::Slice {
+  Place place;
+  uint64_t bytes = 0;
+  uint32_t records = 0;
+  bool full = false;
+  std::map<model::ExtentId, ExtentRow> changed;
+};
+
+ApplyJob::ApplyJob(std::shared_ptr<Index> index, std::shared_ptr<Half> half, Pending pending, Identity identity, model::Version highest,
+                   ApplyLimits limits)
+    : index_(std::move(index)),
+      half_(std::move(half)),
+      pending_(std::move(pending)),
+      identity_(std::move(identity)),
+      highest_(highest),
+      limits_(limits),
+      extents_(half_->extents()) {}
+
+base::Result<bool> ApplyJob::step() {
+  Slice slice;
+  slice.place = place_;
+  TRY_ASSIGN(auto txn, index_->begin());
+  while (slice.place.extent < extents_.size() && !slice.full) TRY(apply_extent(*txn, slice));
+  const bool last = !slice.full;
+  std::set<model::ExtentId> touched;
+  if (last) TRY(finish(*txn, touched));
+  CRASH_POINT("apply.before_commit");
+  TRY(txn->commit());
+  CRASH_POINT("apply.after_commit");
+  place_ = std::move(slice.place);
+  records_ += slice.records;
+  for (auto& [extent, row] : slice.changed) changed_[extent] = std::move(row);
+  txn.reset();
+  if (!touched.empty()) {
+    auto reader = index_->reader();
+    TRY(reader->renew());
+    for (const auto extent : touched) {
+      TRY_ASSIGN(changed_[extent], read_extent(*reader, extent));
+    }
+  }
+  return last;
+}
+
+base::Status ApplyJob::apply_extent(WriteTxn& txn, Slice& slice) {
+  const auto extent = extents_[slice.place.extent];
+  TRY_ASSIGN(auto row, read_extent(txn, extent));
+  RecordKey keys(extent);
+  Half::Walk walk(*half_, extent);
+  const Entry* entry = walk.seek(slice.place.key.empty() ? std::string() : slice.place.key + '\0');
+  Piece* piece = nullptr;
+  for (; entry != nullptr; entry = walk.next()) {
+    slice.full = slice.records >= limits_.records || slice.bytes >= limits_.bytes;
+    if (slice.full) break;
+    if (piece == nullptr || !piece->interval.contains(entry->key())) piece = row.find(entry->key());
+    slice.records++;
+    slice.bytes += entry->key().size() + entry->value().size();
+    slice.place.key = entry->key();
+    if (piece == nullptr || piece->freeing()) continue;  // its owner is gone
+    auto put = put_record(txn, keys, entry->record(), piece->counts);
+    if (!put) return base::fail(std::move(put).error());
+  }
+  TRY(write_extent(txn, extent, row));
+  slice.changed[extent] = std::move(row);
+  if (!slice.full) slice.place = {slice.place.extent + 1, ""};
+  return ok();
+}
+
+base::Status ApplyJob::finish(WriteTxn& txn, std::set<model::ExtentId>& touched) {
+  for (const auto& note : pending_.divides) TRY(divide_index(txn, note, {identity_.incarnation.value}, touched));
+  for (const auto& [partition, point] : pending_.points) {
+    TRY_ASSIGN(auto row, read_live(txn, partition));
+    if (!row || row->applied.lsn >= point.lsn) continue;  // divided or set aside since
+    row->applied = point;
+    TRY(write_tenure(txn, *row));
+  }
+  TRY_ASSIGN(auto meta, read_meta(txn));
+  MetaRow next = meta ? *meta : MetaRow{};
+  next.server = identity_.server.name;
+  next.cluster = identity_.cluster;
+  next.incarnation = identity_.incarnation;
+  if (pending_.upto > next.applied) next.applied = pending_.upto;
+  if (highest_ > next.highest) next.highest = highest_;
+  return write_meta(txn, next);
+}
+
+}  // namespace cantle::store

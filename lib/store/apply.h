@@ -1,0 +1,72 @@
+// Apply: carries one sealed half of the overlay into the index, slice by slice, on the apply lane.
+//
+// Each slice is one transaction of adjacent keys. The last one also carries what the half means as a whole: the
+// divides that lie in it, how far each partition has been applied, and how far the journal has. A crash in between
+// leaves records in the index whose positions are not: replay meets them again, and the newest version wins.
+//
+// Threads: step() on the apply lane; everything else before and after.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "lib/base/result.h"
+#include "lib/model/block.h"
+#include "lib/store/data_dir.h"
+#include "lib/store/divide.h"
+#include "lib/store/index.h"
+#include "lib/store/overlay.h"
+#include "lib/store/rows.h"
+
+namespace cantle::store {
+
+// What the blocks in a half say besides their records.
+struct Pending {
+  std::map<model::PartitionId, model::LogPoint> points;  // last block of each partition
+  std::vector<DivideNote> divides;
+  JournalPosition upto;               // every durable block before this is in this half or an earlier one
+  bool empty() const { return points.empty() && divides.empty(); }
+};
+
+struct ApplyLimits {
+  uint64_t bytes = 0;
+  uint32_t records = 0;
+};
+
+class ApplyJob {
+ public:
+  ApplyJob(std::shared_ptr<Index> index, std::shared_ptr<Half> half, Pending pending, Identity identity, model::Version highest,
+           ApplyLimits limits);
+  // One transaction. no_space: nothing happened, step() again later. True: that was the last.
+  base::Result<bool> step();
+
+  const Pending& pending() const { return pending_; }
+  uint64_t records() const { return records_; }               // applied so far
+  const std::map<model::ExtentId, ExtentRow>& changed() const { return changed_; }  // after the last step
+
+ private:
+  struct Place {
+    size_t extent = 0;  // of extents_
+    std::string key;    // the last one done there
+  };
+  struct Slice;
+  base::Status apply_extent(WriteTxn& txn, Slice& slice);
+  base::Status finish(WriteTxn& txn, std::set<model::ExtentId>& touched);
+
+  std::shared_ptr<Index> index_;
+  std::shared_ptr<Half> half_;
+  Pending pending_;
+  Identity identity_;
+  model::Version highest_;
+  ApplyLimits limits_;
+  std::vector<model::ExtentId> extents_;
+  Place place_;
+  uint64_t records_ = 0;
+  std::map<model::ExtentId, ExtentRow> changed_;
+};
+
+}  // namespace cantle::store

@@ -1,0 +1,108 @@
+#include "lib/store/engine.h"
+
+#include "lib/store/engine_impl.h"
+
+namespace cantle::store {
+
+using base::Code;
+
+base::Result<std::unique_ptr<Engine>> Engine::open(EngineParts parts, const EngineConfig& config, const Identity& identity) {
+  constexpr uint64_t kSegmentMin = uint64_t{16} << 10;
+  if (config.segment_bytes < kSegmentMin || config.segment_bytes % kFrameAlign != 0)
+    return base::fail(Code::invalid, "segment size: at least 16 KiB, and a multiple of 8");
+  auto impl = std::make_unique<Impl>(parts, config, identity);
+  TRY(impl->open());
+  return std::unique_ptr<Engine>(new Engine(std::move(impl)));
+}
+
+Engine::Engine(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Engine::~Engine() = default;
+
+const RecoveryReport& Engine::report() const { return impl_->report; }
+EngineStatus Engine::status() const { return impl_->status(); }
+void Engine::on_fatal(std::function<void(const base::Error&)> fn) { impl_->fatal_fn = std::move(fn); }
+void Engine::on_read_only(std::function<void(bool, const std::string&)> fn) { impl_->read_only_fn = std::move(fn); }
+void Engine::tick() { impl_->tick(); }
+void Engine::shutdown(std::function<void(base::Status)> done) { impl_->shutdown(std::move(done)); }
+
+std::vector<Tenure> Engine::tenures() const {
+  std::vector<Tenure> out;
+  for (const auto& [partition, log] : impl_->live) out.push_back(tenure_of(log->row));
+  for (const auto& [id, row] : impl_->others)
+    if (row.state == RowState::aside) out.push_back(tenure_of(row));
+  return out;
+}
+
+std::optional<Tenure> Engine::find(const model::PartitionId& partition) const {
+  const Log* log = impl_->find_log(partition);
+  if (log == nullptr) return std::nullopt;
+  return tenure_of(log->row);
+}
+
+std::optional<Tenure> Engine::find(const TenureId& id) const {
+  const TenureRow* row = impl_->find_row(id);
+  if (row == nullptr || (row->state != RowState::live && row->state != RowState::aside)) return std::nullopt;
+  return tenure_of(*row);
+}
+
+base::Status Engine::create(const TenureSpec& spec, Done done) { return impl_->create(spec, std::move(done)); }
+base::Status Engine::retag(const TenureId& from, const model::AssignmentId& to, Done done) { return impl_->retag(from, to, std::move(done)); }
+base::Status Engine::set_aside(const TenureId& id, Done done) { return impl_->set_aside(id, std::move(done)); }
+base::Status Engine::drop(const TenureId& id, Done done) { return impl_->drop(id, std::move(done)); }
+
+base::Status Engine::restore(const TenureId& id, Done done) {
+  const TenureRow* row = impl_->find_row(id);
+  if (row == nullptr || row->state != RowState::trash) return base::fail(Code::not_found, "not in the trash");
+  if (!impl_->busy.insert(id.partition).second) return base::fail(Code::unavailable, "another change of this partition is under way");
+  impl_->change_state(id, RowState::aside, impl_->unbusy(id.partition, std::move(done)));
+  return base::ok();
+}
+
+base::Result<model::LogPoint> Engine::divide(const model::PartitionId& parent, const model::AttemptId& attempt, std::string_view point,
+                                             const ChildSpec& low, const ChildSpec& high, Done done) {
+  return impl_->divide(parent, attempt, point, low, high, std::move(done));
+}
+base::Status Engine::mark_whole(const TenureId& id, Done done) { return impl_->mark_whole(id, std::move(done)); }
+
+base::Result<model::Lsn> Engine::append(const model::PartitionId& partition, std::string payload, Appended done) {
+  return impl_->append(partition, std::move(payload), std::move(done));
+}
+base::Status Engine::can_append(const model::PartitionId& partition) const { return impl_->can_append(impl_->find_log(partition), 0); }
+base::Status Engine::ingest(const TenureId& id, Chunk chunk, Done done) { return impl_->ingest(id, std::move(chunk), std::move(done)); }
+
+base::Result<std::optional<Found>> Engine::get(const model::PartitionId& partition, std::string_view key) { return impl_->get(partition, key); }
+base::Result<ScanEnd> Engine::scan(const model::PartitionId& partition, const ScanRange& range, const Each& each) {
+  return impl_->scan(partition, range, each);
+}
+base::Result<std::vector<uint32_t>> Engine::lacking(const model::PartitionId& partition, const std::vector<Offer>& offers) {
+  return impl_->lacking(partition, offers);
+}
+
+void Engine::hash(const model::PartitionId& partition, std::function<void(base::Result<HashAt>)> done) {
+  const Log* log = impl_->find_log(partition);
+  if (log == nullptr)
+    return impl_->parts.executor.defer(
+        impl_->guarded([done = std::move(done)] { done(base::fail(Code::not_found, "no such partition on this server")); }));
+  impl_->hash(log->id(), std::move(done));
+}
+
+Engine::Size Engine::size(const model::PartitionId& partition) const { return impl_->size(partition); }
+
+std::optional<model::LogPoint> Engine::log_end(const model::PartitionId& partition) const {
+  const Log* log = impl_->find_log(partition);
+  return log == nullptr ? std::nullopt : std::optional(log->end);
+}
+std::optional<model::LogPoint> Engine::durable(const model::PartitionId& partition) const {
+  const Log* log = impl_->find_log(partition);
+  return log == nullptr ? std::nullopt : std::optional(log->durable);
+}
+std::optional<model::LogPoint> Engine::applied(const model::PartitionId& partition) const {
+  const Log* log = impl_->find_log(partition);
+  return log == nullptr ? std::nullopt : std::optional(log->row.applied);
+}
+model::Version Engine::highest_version() const { return impl_->highest; }
+void Engine::set_needed(const TenureId& id, model::Lsn from) { impl_->needed_from[id] = from; }
+void Engine::drain(Done done) { impl_->drain(std::move(done)); }
+Index& Engine::index() { return *impl_->index; }
+
+}  // namespace cantle::store

@@ -1,0 +1,274 @@
+// Keeping house: time, room on the disk, checkpoints, retention, trash.
+#include <algorithm>
+
+#include "lib/base/check.h"
+#include "lib/base/log.h"
+#include "lib/store/engine_impl.h"
+
+namespace cantle::store {
+
+using base::Code;
+using base::ok;
+
+namespace {
+
+constexpr uint64_t kReserveMax = uint64_t{256} << 20;
+constexpr uint64_t kRetentionMax = uint64_t{64} << 30;
+constexpr uint64_t kMapReserve = uint64_t{256} << 20;  // of the index's address space
+constexpr base::Duration kSecond = std::chrono::seconds(1), kReadersEvery = std::chrono::seconds(10);
+
+}  // namespace
+
+void Engine::Impl::tick() {
+  if (failed) return;
+  const auto now = parts.clock.now();
+  maybe_seal();
+  if (job && job_waits && !job_running) run_apply();
+  background();
+  if (now - last_second < kSecond) return;
+  last_second = now;
+  journal->tick();
+  check_space();
+  expire_trash(low_space);
+  if (now - last_readers >= kReadersEvery) {
+    last_readers = now;
+    index->check_readers();
+  }
+  retire();
+  const bool moved = index_applied != checkpointed || image_due();
+  if (moved && !checkpointing && !closing && now - last_checkpoint >= config.checkpoint_interval) checkpoint(false, nullptr);
+}
+
+void Engine::Impl::check_space() {
+  if (auto s = parts.disk.space()) space = *s;
+  if (auto s = index->space()) index_space = *s;
+  const uint64_t reserve = config.reserve_bytes != 0 ? config.reserve_bytes : std::min(kReserveMax, space.total / 20);
+  // Turns back only with a little more room than it turned read-only at.
+  low_space = space.free < (read_only ? reserve + reserve / 8 : reserve) ||
+              (index_space.map_bytes > 0 && index_space.file_bytes + kMapReserve / 4 > index_space.map_bytes);
+  if (index_full && !job && !low_space) index_full = false;  // a job tries by itself
+  set_read_only();
+}
+
+void Engine::Impl::set_read_only() {
+  std::string reason;
+  if (index_full)
+    reason = "no space: the index could not grow";
+  else if (low_space)
+    reason = "no space: " + std::to_string(space.free >> 20) + " MiB free on the disk";
+  else if (journal->out_of_room())
+    reason = "no space: no room for another journal segment";
+  const bool was = read_only;
+  read_only = !reason.empty();
+  read_only_reason = std::move(reason);
+  if (was == read_only) return;
+  base::log(base::Level::warn, read_only ? "read-only" : "read-write", {{"reason", read_only_reason}});
+  if (read_only_fn) read_only_fn(read_only, read_only_reason);
+}
+
+// --- checkpoints --------------------------------------------------------------------------------
+
+bool Engine::Impl::image_due() const { return image_wanted || image_segment != journal->durable().segment; }
+
+void Engine::Impl::write_images(Done done) {
+  std::vector<TenureRow> rows;
+  for (const auto& [partition, log] : live) rows.push_back(log->row);
+  for (const auto& [id, row] : others)
+    if (row.state == RowState::aside) rows.push_back(row);
+  const auto parts_n = static_cast<uint32_t>(std::max<size_t>(1, (rows.size() + kImageTenures - 1) / kImageTenures));
+  image_wanted = false;
+  for (uint32_t i = 0; i < parts_n; i++) {
+    RootImage image;
+    image.has_tenures = true;
+    image.part = i;
+    image.parts = parts_n;
+    const auto from = rows.begin() + static_cast<ptrdiff_t>(i * kImageTenures);
+    const auto to = rows.begin() + static_cast<ptrdiff_t>(std::min<size_t>(rows.size(), (i + 1) * kImageTenures));
+    image.tenures.assign(std::make_move_iterator(from), std::make_move_iterator(to));
+    Done then = i + 1 < parts_n ? Done() : Done([this, done](const base::Status& s) {
+      if (s) image_segment = journal->durable().segment;
+      if (done) done(s);
+    });
+    add_local(model::BlockKind::root_image, {}, {}, encode_image(image), std::move(then));
+  }
+}
+
+// The slot about to be overwritten is in the journal, durable, before it is.
+void Engine::Impl::checkpoint(bool clean, Done done) {
+  checkpointing = true;
+  last_checkpoint = parts.clock.now();
+  if (image_due()) write_images(nullptr);
+  RootImage image;
+  const uint64_t generation = roots.newest() == nullptr ? 1 : roots.newest()->generation + 1;
+  if (const auto& old = roots.slot[generation % 2]) image.slot = encode_root(*old);
+  add_local(model::BlockKind::root_image, {}, {}, encode_image(image), [this, generation, clean, done = std::move(done)](const base::Status&) {
+    Root root;
+    root.generation = generation;
+    root.server = identity.server.name;
+    root.cluster = identity.cluster;
+    root.incarnation = identity.incarnation;
+    root.head = journal->durable();
+    root.applied = index_applied;
+    root.oldest_segment = segments.empty() ? root.head.segment : segments.begin()->first;
+    root.highest = highest;
+    root.clean = clean;
+    const auto applied = index_applied;
+    auto result = std::make_shared<base::Status>(ok());
+    parts.executor.run(
+        Lane::background, [root, result, &disk = parts.disk] { *result = write_root(disk, root); },
+        guarded([this, root, applied, result, done] {
+          checkpointing = false;
+          if (failed) return;
+          if (!*result) return fail(result->error());
+          roots.slot[root.generation % 2] = root;
+          checkpointed = applied;
+          if (done) done(ok());
+          if (after_checkpoint) std::exchange(after_checkpoint, nullptr)();
+        }));
+  });
+}
+
+// --- retention ----------------------------------------------------------------------------------
+
+// Does somebody still need a block of that segment?
+bool Engine::Impl::needed(uint64_t, const SegmentInfo& info) const {
+  const auto wants = [&](const TenureRow& row) {
+    const auto it = needed_from.find({row.partition, row.assignment});
+    const model::Lsn from = it == needed_from.end() ? model::Lsn{} : it->second;
+    // Its own log, and its ancestors'.
+    std::vector<model::PartitionId> line = {row.partition};
+    for (size_t i = 0; i < line.size(); i++)
+      for (const auto& [id, other] : others)
+        if (std::find(other.children.begin(), other.children.end(), line[i]) != other.children.end() &&
+            std::find(line.begin(), line.end(), id.partition) == line.end())
+          line.push_back(id.partition);
+    return std::any_of(line.begin(), line.end(), [&](const auto& p) {
+      const auto last = info.last.find(p);
+      return last != info.last.end() && last->second >= from;
+    });
+  };
+  for (const auto& [partition, log] : live)
+    if (wants(log->row)) return true;
+  return std::any_of(others.begin(), others.end(), [&](const auto& o) { return o.second.state == RowState::aside && wants(o.second); });
+}
+
+void Engine::Impl::retire() {
+  const Root* older = roots.older();
+  if (older == nullptr || closing) return;
+  const uint64_t bytes_max = config.retention_bytes != 0 ? config.retention_bytes : std::min(kRetentionMax, space.total / 10);
+  const uint64_t now_ms = parts.clock.wall_ms();
+  const auto age_max = static_cast<uint64_t>(base::to_ms(config.retention_time));
+  // Recovery starts at the older root; a lost index is rebuilt from the newest list of tenures.
+  const uint64_t bound = std::min({older->applied.segment, index_applied.segment, image_segment, journal->durable().segment});
+  while (!segments.empty() && segments.begin()->first < bound) {
+    const auto& [number, info] = *segments.begin();
+    const bool too_many = segments.size() * config.segment_bytes > bytes_max || low_space;
+    if (!too_many) {
+      if (!info.known) return learn(number);
+      const bool too_old = info.newest_ms + age_max < now_ms;
+      if (!too_old && needed(number, info)) return;
+    }
+    journal->retire(number);
+    segments.erase(segments.begin());
+  }
+}
+
+// What a segment from before the last start holds: its headers are read in the background.
+void Engine::Impl::learn(uint64_t number) {
+  if (learning) return;
+  learning = true;
+  auto info = std::make_shared<SegmentInfo>();
+  auto task = [number, info, &disk = parts.disk, limit = config.segment_bytes]() -> void {
+    auto file = disk.open(segment_path(number), OpenMode::read);
+    if (!file) return;
+    SegmentScanner scanner(**file, number, 0, limit);
+    for (;;) {
+      auto frame = scanner.look(false);
+      if (frame && !*frame) frame = scanner.search(0);
+      if (!frame || !*frame) break;
+      const auto& h = (*frame)->header;
+      info->newest_ms = std::max(info->newest_ms, h.leader_ms);
+      if (h.kind == model::BlockKind::data) info->last[h.partition] = std::max(info->last[h.partition], h.last());
+      scanner.pass(**frame);
+    }
+    (*file)->drop_cache();
+  };
+  parts.executor.run(Lane::background, std::move(task), guarded([this, number, info] {
+    learning = false;
+    const auto it = segments.find(number);
+    if (it == segments.end()) return;
+    it->second = *info;
+    it->second.known = true;
+  }));
+}
+
+// --- trash --------------------------------------------------------------------------------------
+
+void Engine::Impl::expire_trash(bool all) {
+  const uint64_t now_ms = parts.clock.wall_ms();
+  for (const auto& [id, row] : others) {
+    if (row.state != RowState::trash || busy.contains(id.partition) || (!all && row.trash_until_ms > now_ms)) continue;
+    busy.insert(id.partition);
+    auto changed = std::make_shared<std::map<model::ExtentId, ExtentRow>>();
+    auto task = [id = id, changed](WriteTxn& txn) -> base::Status {
+      TRY_ASSIGN(auto found, read_tenure(txn, id));
+      if (!found || found->state != RowState::trash) return ok();
+      for (const auto& part : found->parts) {
+        TRY_ASSIGN(auto extent, read_extent(txn, part.extent));
+        for (auto& piece : extent.pieces)
+          if (part.interval.contains(piece.interval) && piece.partition == id.partition && piece.assignment == id.assignment) {
+            piece.partition = {};
+            piece.assignment = {};
+          }
+        TRY(write_extent(txn, part.extent, extent));
+        (*changed)[part.extent] = std::move(extent);
+      }
+      return txn.del(Db::partitions, tenure_key(id));
+    };
+    return index_txn(std::move(task), unbusy(id.partition, [this, id = id, changed](const base::Status& s) {
+                       if (!s) return;
+                       others.erase(id);
+                       for (auto& [extent, r] : *changed) extents[extent] = std::move(r);
+                     }));
+  }
+}
+
+// --- the end ------------------------------------------------------------------------------------
+
+void Engine::Impl::shutdown(Done done) {
+  if (failed) return parts.executor.defer(guarded([this, done = std::move(done)] { done(base::fail(*failed)); }));
+  closing = true;
+  drain([this, done = std::move(done)](const base::Status& s) {
+    if (!s) return done(s);
+    if (!checkpointing) return checkpoint(true, done);
+    after_checkpoint = [this, done] { checkpoint(true, done); };
+  });
+}
+
+EngineStatus Engine::Impl::status() const {
+  EngineStatus s;
+  s.read_only = read_only;
+  s.read_only_reason = read_only_reason;
+  s.faulted = failed.has_value();
+  s.head = journal->durable();
+  s.segments = segments.size();
+  s.oldest_segment = segments.empty() ? s.head.segment : segments.begin()->first;
+  s.journal_bytes = s.segments * config.segment_bytes;
+  s.overlay_bytes = overlay.bytes();
+  s.overlay_records = overlay.records();
+  s.queue_bytes = journal->queued_bytes();
+  s.appended_blocks = appended_blocks;
+  s.appended_bytes = appended_bytes;
+  s.syncs = journal->syncs();
+  s.applied_records = applied_records;
+  for (const auto& [extent, row] : extents)
+    s.freeing_extents += std::any_of(row.pieces.begin(), row.pieces.end(), [](const Piece& p) { return p.freeing(); }) ? 1 : 0;
+  for (const auto& [id, row] : others) s.trash_tenures += row.state == RowState::trash ? 1 : 0;
+  s.lost_places = lost_places;
+  s.disk = space;
+  s.index = index_space;
+  s.reader_lag = index->oldest_reader_lag();
+  return s;
+}
+
+}  // namespace cantle::store

@@ -1,0 +1,400 @@
+// Opening: the index, its rows, then the journal from where the index stands.
+#include <algorithm>
+
+#include "lib/base/check.h"
+#include "lib/base/log.h"
+#include "lib/base/testing.h"
+#include "lib/store/engine_impl.h"
+#include "lib/store/recovery.h"
+#include "lib/wire/block.h"
+
+namespace cantle::store {
+
+using base::Code;
+using base::ok;
+using model::BlockKind;
+
+namespace {
+
+constexpr JournalPosition kBeginning{1, 0, 1};
+
+// What a lost index is rebuilt from: the newest list of tenures in the journal, and the divides.
+struct Lineage {
+  std::vector<TenureRow> tenures;
+  std::map<model::PartitionId, DivideNote> divides;  // by parent
+  std::map<model::PartitionId, model::LogPoint> ends;  // of logs that have no tenure any more
+  std::set<model::PartitionId> broken;               // their logs are not whole
+};
+
+base::Result<Lineage> read_lineage(Disk& disk, const JournalScan& base_scan) {
+  Lineage lineage;
+  std::vector<TenureRow> gathering;
+  uint32_t next_part = 0;
+  JournalScan scan = base_scan;
+  scan.damage = [](const DamagedPlace&, const std::optional<Frame>&) {};
+  scan.frame = [&](const Frame& frame, std::string_view payload) -> base::Status {
+    if (frame.header.kind == BlockKind::divide) {
+      if (auto note = decode_note(payload)) lineage.divides[note->parent] = std::move(*note);
+    } else if (frame.header.kind == BlockKind::root_image) {
+      auto image = decode_image(payload);
+      if (!image || !image->has_tenures) return ok();
+      if (image->part == 0) {
+        gathering.clear();
+        next_part = 0;
+      }
+      if (image->part != next_part) return ok();
+      next_part++;
+      std::move(image->tenures.begin(), image->tenures.end(), std::back_inserter(gathering));
+      if (next_part == image->parts) lineage.tenures = std::move(gathering);
+    }
+    return ok();
+  };
+  TRY(scan_journal(disk, scan));
+  return lineage;
+}
+
+}  // namespace
+
+// One recovery: the state that only replay needs.
+class Replay {
+ public:
+  Replay(Engine::Impl& engine, bool rebuild) : e_(engine), rebuild_(rebuild) {}
+
+  base::Status run();
+
+ private:
+  base::Status rebuild_rows();
+  base::Status frame(const Frame& frame, std::string_view payload);
+  base::Status data(const Frame& frame, std::string_view payload);
+  void follow(const Frame& frame, std::string_view payload);
+  void divide(const DivideNote& note);
+  void damage(const DamagedPlace& place, const std::optional<Frame>& whose);
+  void doubt(Log& log, uint64_t sequence);
+  base::Status settle();
+  JournalScan scan();
+
+  Engine::Impl& e_;
+  bool rebuild_;
+  Lineage lineage_;
+  std::map<model::PartitionId, model::LogPoint> promised_;  // rebuild: where the list of tenures saw each log
+  bool doubted_ = false;
+};
+
+JournalScan Replay::scan() {
+  JournalScan scan;
+  scan.start = rebuild_ ? JournalPosition{} : e_.index_applied;
+  scan.segment_bytes = e_.config.segment_bytes;
+  const Root* root = e_.roots.newest();
+  scan.durable = std::max(root == nullptr ? 0 : root->head.sequence, e_.index_applied.sequence);
+  scan.frame = [this](const Frame& f, std::string_view payload) { return frame(f, payload); };
+  scan.damage = [this](const DamagedPlace& place, const std::optional<Frame>& whose) { damage(place, whose); };
+  return scan;
+}
+
+base::Status Replay::run() {
+  const auto started = e_.parts.clock.now();
+  TRY_ASSIGN(const auto segments, list_segments(e_.parts.disk));
+  for (const uint64_t n : segments) e_.segments[n] = {};
+  if (rebuild_) TRY(rebuild_rows());
+  TRY_ASSIGN(auto end, scan_journal(e_.parts.disk, scan()));
+  if (end.sequence == 0) end = kBeginning;
+  const bool there = e_.segments.contains(end.segment);
+  if (!there && end.sequence > 1) {  // the segment of the end is gone: never write under a number that readers may know
+    const uint64_t last = segments.empty() ? 0 : segments.back();
+    end = {std::max(end.segment, last) + 1, 0, end.sequence};
+  }
+  const Root* root = e_.roots.newest();
+  e_.report.clean = root != nullptr && root->clean && root->head == end;
+  TRY_ASSIGN(auto tail, finish_tail(e_.parts.disk, end, e_.config.segment_bytes));
+  if (tail.zeroed > 0) {
+    e_.report.torn_bytes = tail.zeroed;
+    base::log(base::Level::notice, "journal-tail-cut", {{"segment", end.segment}, {"offset", end.offset}, {"bytes", tail.zeroed}});
+  }
+  for (auto it = e_.segments.begin(); it != e_.segments.end();) it = it->first > end.segment ? e_.segments.erase(it) : std::next(it);
+  e_.segments[end.segment];
+  TRY(settle());
+  e_.journal->start(end, tail.file, tail.ready);
+  e_.report.took = e_.parts.clock.now() - started;
+  return ok();
+}
+
+base::Status Replay::frame(const Frame& frame, std::string_view payload) {
+  const auto& h = frame.header;
+  e_.report.frames++;
+  e_.report.bytes += h.length;
+  switch (h.kind) {
+    case BlockKind::data: TRY(data(frame, payload)); break;
+    case BlockKind::divide: {
+      auto note = decode_note(payload);
+      if (!note) return base::fail(std::move(note).error().wrap("journal: divide block at " + to_string(frame.at)));
+      divide(*note);
+      break;
+    }
+    case BlockKind::root_image:
+      if (auto image = decode_image(payload); image && image->has_tenures) e_.image_segment = frame.at.segment;
+      break;
+    case BlockKind::seal:
+    case BlockKind::truncate:
+    case BlockKind::epoch_start:
+    case BlockKind::cut:
+    case BlockKind::uncut: break;
+  }
+  e_.take_durable(frame, payload, nullptr);
+  // Half of the bound is the running engine's; here nothing else is in the way.
+  if (e_.overlay.active()->bytes() >= e_.config.overlay_bytes / 8 * 7) TRY(e_.apply_now());
+  return ok();
+}
+
+base::Status Replay::data(const Frame& frame, std::string_view payload) {
+  const auto& h = frame.header;
+  e_.segments[frame.at.segment].last[h.partition] = h.last();
+  Log* log = e_.find_log(h.partition);
+  if (log == nullptr) {
+    if (rebuild_) follow(frame, payload);
+    return ok();
+  }
+  const bool fresh = h.first.value == 1 && h.prev_epoch.value == 0 && h.prev_crc == 0;
+  if (rebuild_ && fresh) log->end = {};  // a later tenure's log begins
+  if (h.last() <= log->end.lsn) return ok();
+  const bool chained = h.prev_lsn == log->end.lsn && h.prev_epoch == log->end.epoch && h.prev_crc == log->end.crc;
+  if (!chained) doubt(*log, frame.at.sequence);
+  log->end = {h.epoch, h.last(), h.header_crc};
+  e_.report.records += h.records;
+  e_.take_durable(frame, payload, log);
+  return ok();
+}
+
+// Rebuilding: a block of a partition that was divided since goes to whoever has its keys now.
+void Replay::follow(const Frame& frame, std::string_view payload) {
+  const auto& h = frame.header;
+  if (!lineage_.divides.contains(h.partition)) return;
+  const auto known = lineage_.ends.find(h.partition);
+  const model::LogPoint before = known == lineage_.ends.end() ? model::LogPoint{} : known->second;
+  if (before != model::LogPoint{h.prev_epoch, h.prev_lsn, h.prev_crc}) lineage_.broken.insert(h.partition);
+  lineage_.ends[h.partition] = {h.epoch, h.last(), h.header_crc};
+  wire::RecordReader in(payload);
+  for (model::RecordView r; in.next(r);) {
+    auto partition = h.partition;
+    for (auto it = lineage_.divides.find(partition); it != lineage_.divides.end(); it = lineage_.divides.find(partition))
+      partition = r.key < it->second.point ? it->second.low.partition : it->second.high.partition;
+    if (Log* log = e_.find_log(partition)) {
+      std::string one;
+      wire::append_record(one, r);
+      e_.put_records(*log, one);
+      e_.pending.points[partition];  // something of it is in this half
+    }
+  }
+}
+
+void Replay::divide(const DivideNote& note) {
+  Log* log = e_.find_log(note.parent);
+  if (log != nullptr && log->row.assignment == note.assignment) {
+    if (log->end != note.at) doubt(*log, UINT64_MAX);
+    e_.divide_memory(note);
+    for (const auto& child : {note.low.partition, note.high.partition})
+      if (Log* c = e_.find_log(child)) c->durable = note.at;
+    return;
+  }
+  if (!rebuild_) return;
+  // The children are there from the start: their logs begin where the parent's ended, whole if that was.
+  const auto end = lineage_.ends.find(note.parent);
+  const bool whole = !lineage_.broken.contains(note.parent) && (end == lineage_.ends.end() ? model::LogPoint{} : end->second) == note.at;
+  for (const auto& child : {note.low.partition, note.high.partition}) {
+    lineage_.ends[child] = note.at;
+    if (!whole) lineage_.broken.insert(child);
+    Log* c = e_.find_log(child);
+    if (c == nullptr) continue;
+    c->row.log_start = c->end = c->durable = note.at;
+    if (!whole) doubt(*c, UINT64_MAX);
+  }
+}
+
+void Replay::doubt(Log& log, uint64_t sequence) {
+  if (sequence < log.row.healed || !log.row.whole) return;
+  log.row.whole = false;
+  doubted_ = true;
+  base::log(base::Level::error, "log-damaged", {{"partition", model::to_string(log.row.partition)}, {"after_lsn", log.end.lsn.value}});
+}
+
+void Replay::damage(const DamagedPlace& place, const std::optional<Frame>& whose) {
+  base::log(base::Level::error, "journal-damaged",
+            {{"from", to_string(place.from)}, {"to", to_string(place.to)}, {"what", place.what}});
+  e_.report.damaged.push_back(place);
+  for (auto& [partition, log] : e_.live) {
+    // One block whose header is readable tells whose it was; else it may have been anybody's.
+    const bool one = whose && place.to.sequence == whose->at.sequence + 1;
+    if (one && (whose->header.kind != BlockKind::data || whose->header.partition != partition)) continue;
+    if (one && whose->header.last() <= log->row.applied.lsn) continue;  // it is in the index
+    doubt(*log, place.to.sequence);
+  }
+}
+
+base::Status Replay::rebuild_rows() {
+  auto look = scan();
+  TRY_ASSIGN(lineage_, read_lineage(e_.parts.disk, look));
+  // What a divide behind the list made is made again by the replay of that divide.
+  std::set<model::PartitionId> listed;
+  for (const auto& row : lineage_.tenures) listed.insert(row.partition);
+  for (auto it = lineage_.divides.begin(); it != lineage_.divides.end();)
+    it = listed.contains(it->first) ? lineage_.divides.erase(it) : std::next(it);
+  TRY_ASSIGN(auto txn, e_.index->begin());
+  TRY_ASSIGN(auto meta, read_meta(*txn));
+  CHECK(meta);
+  for (const auto& old : lineage_.tenures) {
+    if (old.state != RowState::live) continue;  // what was set aside is gone with the index
+    promised_[old.partition] = old.applied;
+    TenureRow row = old;
+    row.applied = row.log_start = {};
+    row.fill_snapshot = 0;
+    row.fill_to.clear();
+    // Records that came in a snapshot were never in the journal.
+    if (old.fill_all || !old.fill_to.empty()) row.whole = false;
+    row.fill_all = false;
+    const model::ExtentId extent{meta->next_extent++};
+    row.parts = {{extent, row.interval}};
+    ExtentRow pieces;
+    pieces.pieces.push_back({row.interval, row.partition, row.assignment, "", {}});
+    TRY(write_extent(*txn, extent, pieces));
+    TRY(write_tenure(*txn, row));
+    auto log = std::make_shared<Log>();
+    log->row = row;
+    e_.live[row.partition] = std::move(log);
+    e_.extents[extent] = std::move(pieces);
+  }
+  TRY(write_meta(*txn, *meta));
+  return txn->commit();
+}
+
+// Rows that are no longer what the index says of them.
+base::Status Replay::settle() {
+  for (auto& [partition, log] : e_.live) {
+    const auto it = promised_.find(partition);
+    if (it != promised_.end() && it->second.lsn > log->end.lsn) {
+      doubt(*log, UINT64_MAX);
+      log->end = log->durable = it->second;
+    }
+  }
+  if (rebuild_) TRY(e_.apply_now());
+  if (!doubted_ && !rebuild_) return ok();
+  TRY_ASSIGN(auto txn, e_.index->begin());
+  for (auto& [partition, log] : e_.live) {
+    TRY_ASSIGN(auto row, read_tenure(*txn, log->id()));
+    if (!row) continue;  // a child whose divide is still to be applied: its parent's row says it
+    row->whole = log->row.whole;
+    if (rebuild_) {
+      row->log_start = log->row.log_start;
+      row->applied = log->row.applied = log->end;
+    }
+    TRY(write_tenure(*txn, *row));
+  }
+  for (const auto& note : e_.pending.divides) {
+    TRY_ASSIGN(auto row, read_tenure(*txn, {note.parent, note.assignment}));
+    const Log* low = e_.find_log(note.low.partition);
+    const Log* high = e_.find_log(note.high.partition);
+    if (!row || ((low == nullptr || low->row.whole) && (high == nullptr || high->row.whole))) continue;
+    row->whole = false;
+    TRY(write_tenure(*txn, *row));
+  }
+  return txn->commit();
+}
+
+// --- the index ----------------------------------------------------------------------------------
+
+// Opens it and judges it: damaged, foreign, or fine. A reason: it is to be set aside.
+base::Status Engine::Impl::load_rows() {
+  auto reader = index->reader();
+  TRY(reader->renew());
+  TRY_ASSIGN(const auto meta, read_meta(*reader));
+  if (!meta) return ok();
+  if (meta->server != identity.server.name || meta->cluster != identity.cluster)
+    return base::fail(Code::corrupt, "it belongs to server '" + meta->server + "' of another directory");
+  TRY_ASSIGN(const auto rows, read_tenures(*reader));
+  TRY_ASSIGN(const auto pieces, read_extents(*reader));
+  index_applied = meta->applied;
+  highest = std::max(highest, meta->highest);
+  for (const auto& [extent, row] : pieces) extents[extent] = row;
+  for (const auto& row : rows) {
+    if (row.state != RowState::live) {
+      others[{row.partition, row.assignment}] = row;
+      continue;
+    }
+    auto log = std::make_shared<Log>();
+    log->row = row;
+    log->end = log->durable = row.applied;
+    live[row.partition] = std::move(log);
+  }
+  return ok();
+}
+
+base::Status Engine::Impl::open_index() {
+  const auto attempt = [this]() -> base::Status {
+    TRY_ASSIGN(auto opened, parts.indexes.open());
+    index = std::move(opened);
+    return load_rows();
+  };
+  auto first = attempt();
+  if (!first && first.error().code != Code::corrupt) return first;
+  if (!first) {
+    index.reset();
+    live.clear();
+    others.clear();
+    extents.clear();
+    index_applied = {};
+    report.index_rebuilt = true;
+    report.index_reason = first.error().text;
+    TRY(parts.indexes.set_aside(first.error().text));
+    TRY(attempt());
+  }
+  return ok();
+}
+
+base::Status Engine::Impl::open() {
+  TRY(parts.disk.make_dir(kJournalDir));
+  TRY(parts.disk.sync_dir(""));
+  TRY_ASSIGN(roots, Roots::read(parts.disk));
+  if (const Root* root = roots.newest()) highest = root->highest;
+  TRY(open_index());
+  TRY_ASSIGN(const auto segments_there, list_segments(parts.disk));
+  report.first = roots.newest() == nullptr && segments_there.empty();
+  const bool empty = index_applied.sequence == 0;
+  if (empty && !report.first && !report.index_rebuilt && roots.newest() != nullptr) {
+    report.index_rebuilt = true;
+    report.index_reason = "the index is gone";
+    base::log(base::Level::error, "index-gone", {});
+  }
+  if (empty) {
+    MetaRow meta;
+    meta.server = identity.server.name;
+    meta.cluster = identity.cluster;
+    meta.incarnation = identity.incarnation;
+    meta.applied = index_applied = kBeginning;
+    TRY_ASSIGN(auto txn, index->begin());
+    TRY(write_meta(*txn, meta));
+    TRY(txn->commit());
+  }
+  turn = index->reader();
+  Replay replay(*this, report.index_rebuilt);
+  TRY(replay.run());
+  if (auto s = parts.disk.space()) space = *s;
+  check_space();
+  last_checkpoint = last_second = last_readers = last_block = parts.clock.now();
+  if (parts.live != nullptr) parts.live->set_durable(journal->durable());
+  image_wanted = true;
+  maybe_seal();
+  base::log(base::Level::info, "recovered",
+            {{"frames", report.frames}, {"records", report.records}, {"head", to_string(journal->durable())}, {"ms", base::to_ms(report.took)}});
+  return ok();
+}
+
+Engine::Impl::Impl(EngineParts p, const EngineConfig& c, Identity id) : parts(p), config(c), identity(std::move(id)) {
+  epoch = {identity.incarnation.value};
+  JournalHandlers handlers;
+  handlers.durable = [this](std::vector<JournalBlock> blocks) { on_durable(std::move(blocks)); };
+  handlers.failed = [this](const base::Error& error) { fail(error); };
+  handlers.changed = [this] { set_read_only(); };
+  journal = std::make_unique<Journal>(parts.disk, parts.executor, JournalOptions{config.segment_bytes, config.group_bytes_max}, std::move(handlers));
+}
+
+Engine::Impl::~Impl() = default;
+
+}  // namespace cantle::store

@@ -1,0 +1,207 @@
+// Reading: the overlay's newest, then the index; on the loop, or on a read thread.
+#include <algorithm>
+
+#include "lib/base/check.h"
+#include "lib/store/engine_impl.h"
+
+namespace cantle::store {
+
+using base::Code;
+using base::ok;
+
+namespace {
+
+constexpr size_t kPoolMax = 8;  // readers kept for read threads
+
+const Part* part_of(const TenureRow& row, std::string_view key) {
+  for (const auto& part : row.parts)
+    if (part.interval.contains(key)) return &part;
+  return nullptr;
+}
+
+Found found_of(const Entry& e) { return {e.deleted, e.version, e.value(), e.flags}; }
+
+}  // namespace
+
+base::Result<Reader*> Engine::Impl::turn_reader() {
+  if (!turn_open) {
+    TRY(turn->renew());
+    turn_open = true;
+    parts.executor.defer(guarded([this] {
+      turn->reset();
+      turn_open = false;
+      turn_values.clear();
+    }));
+  }
+  return turn.get();
+}
+
+base::Result<const Log*> Engine::Impl::readable(const model::PartitionId& partition) const {
+  const Log* log = find_log(partition);
+  if (log == nullptr) return base::fail(Code::not_found, "no such partition on this server");
+  return log;
+}
+
+base::Result<std::optional<Found>> Engine::Impl::get(const model::PartitionId& partition, std::string_view key) {
+  TRY_ASSIGN(const Log* log, readable(partition));
+  const Part* part = key.size() > model::kKeyMax ? nullptr : part_of(log->row, key);
+  if (part == nullptr) return base::fail(Code::invalid, "the key does not lie in the partition");
+  const Held held = overlay.find(part->extent, key);
+  if (held.entry != nullptr && held.newest) return found_of(*held.entry);
+  TRY_ASSIGN(Reader* reader, turn_reader());
+  RecordKey keys(part->extent);
+  TRY_ASSIGN(const auto bytes, reader->get(Db::records, keys.of(key)));
+  if (!bytes) return held.entry == nullptr ? std::nullopt : std::optional(found_of(*held.entry));
+  TRY_ASSIGN(const auto row, decode_stored(*bytes));
+  if (held.entry != nullptr && held.entry->version >= row.version) return found_of(*held.entry);
+  if (!row.in_pieces) return Found{row.deleted, row.version, row.tail, row.flags};
+  TRY_ASSIGN(const auto value, value_of(*reader, keys, {key, row}, turn_values.emplace_back()));
+  return Found{row.deleted, row.version, value, row.flags};
+}
+
+base::Result<ScanEnd> Engine::Impl::scan(const model::PartitionId& partition, const ScanRange& range, const Each& each) {
+  TRY_ASSIGN(const Log* log, readable(partition));
+  TRY_ASSIGN(Reader* reader, turn_reader());
+  auto plan = plan_scan(log->row.parts, range);
+  collect(plan, overlay);
+  TRY_ASSIGN(auto end, merge(*reader, plan, each));
+  end.at = log->durable.lsn;
+  return end;
+}
+
+base::Result<std::vector<uint32_t>> Engine::Impl::lacking(const model::PartitionId& partition, const std::vector<Offer>& offers) {
+  TRY_ASSIGN(const Log* log, readable(partition));
+  TRY_ASSIGN(Reader* reader, turn_reader());
+  std::vector<uint32_t> out;
+  for (uint32_t i = 0; i < offers.size(); i++) {
+    const auto& offer = offers[i];
+    const Part* part = offer.key.empty() || offer.key.size() > model::kKeyMax ? nullptr : part_of(log->row, offer.key);
+    if (part == nullptr) return base::fail(Code::invalid, "an offered key does not lie in the partition");
+    const Held held = overlay.find(part->extent, offer.key);
+    if (held.entry != nullptr && held.entry->version >= offer.version) continue;
+    RecordKey keys(part->extent);
+    TRY_ASSIGN(const auto version, read_version(*reader, keys, offer.key));
+    if (!version || *version < offer.version) out.push_back(i);
+  }
+  return out;
+}
+
+base::Result<std::shared_ptr<Reader>> Engine::Impl::pooled_reader() {
+  std::shared_ptr<Reader> reader;
+  if (pool.empty()) {
+    reader = index->reader();
+  } else {
+    reader = std::move(pool.back());
+    pool.pop_back();
+  }
+  TRY(reader->renew());
+  return reader;
+}
+
+void Engine::Impl::give_back(std::shared_ptr<Reader> reader) {
+  if (pool.size() < kPoolMax) pool.push_back(std::move(reader));
+}
+
+Engine::Size Engine::Impl::size(const model::PartitionId& partition) {
+  Size size;
+  const Log* log = find_log(partition);
+  if (log == nullptr) return size;
+  for (const auto& part : log->row.parts) {
+    bool exact = false;
+    if (const auto it = extents.find(part.extent); it != extents.end())
+      for (const auto& piece : it->second.pieces) {
+        if (piece.partition != partition || piece.assignment != log->row.assignment || piece.interval != part.interval) continue;
+        exact = piece.counts.all;
+        if (!exact) break;
+        size.bytes += piece.counts.bytes;
+        size.records += piece.counts.record_count;
+      }
+    if (exact) continue;
+    size.exact = false;
+    auto reader = turn_reader();
+    if (!reader) continue;
+    if (auto bytes = estimate_bytes(**reader, part)) size.bytes += *bytes;
+  }
+  return size;
+}
+
+// --- on read threads ----------------------------------------------------------------------------
+
+void Engine::get_async(const model::PartitionId& partition, std::string_view key,
+                       std::function<void(base::Result<std::optional<Fetched>>)> done) {
+  ScanRange range;
+  range.from = std::string(key);
+  range.to = range.from + '\0';
+  range.tombstones = true;
+  scan_async(partition, range, [done = std::move(done)](base::Result<ScanRows> rows) {
+    if (!rows) return done(base::fail(std::move(rows).error()));
+    if (rows->rows.empty()) return done(std::nullopt);
+    done(std::move(rows->rows.front().record));
+  });
+}
+
+void Engine::scan_async(const model::PartitionId& partition, const ScanRange& range, std::function<void(base::Result<ScanRows>)> done) {
+  struct Work {
+    ScanPlan plan;
+    std::shared_ptr<Reader> reader;
+    base::Result<ScanRows> rows = ScanRows{};
+    model::Lsn at;
+  };
+  auto* self = impl_.get();
+  auto work = std::make_shared<Work>();
+  const auto prepare = [&]() -> base::Status {
+    TRY_ASSIGN(const Log* log, self->readable(partition));
+    TRY_ASSIGN(work->reader, self->pooled_reader());
+    work->plan = plan_scan(log->row.parts, range);
+    collect(work->plan, self->overlay);
+    work->at = log->durable.lsn;
+    return ok();
+  };
+  if (auto s = prepare(); !s) return self->parts.executor.defer(self->guarded([done = std::move(done), e = s.error()] { done(base::fail(e)); }));
+  auto task = [work] {
+    auto end = merge(*work->reader, work->plan, [&](std::string_view key, const Found& f) {
+      work->rows->rows.push_back({std::string(key), {f.deleted, f.version, std::string(f.value), f.flags}});
+      return true;
+    });
+    work->reader->reset();
+    if (end)
+      work->rows->end = std::move(*end);
+    else
+      work->rows = base::fail(std::move(end).error());
+  };
+  self->parts.executor.run(Lane::read, std::move(task), self->guarded([self, work, done = std::move(done)] {
+    self->give_back(std::move(work->reader));
+    work->plan = {};
+    if (work->rows) work->rows->end.at = work->at;
+    done(std::move(work->rows));
+  }));
+}
+
+void Engine::sample(const model::PartitionId& partition, uint32_t n, std::function<void(base::Result<std::vector<std::string>>)> done) {
+  struct Work {
+    std::vector<Part> parts;
+    std::shared_ptr<Reader> reader;
+    base::Result<std::vector<std::string>> keys = std::vector<std::string>();
+  };
+  auto* self = impl_.get();
+  auto work = std::make_shared<Work>();
+  const auto prepare = [&]() -> base::Status {
+    TRY_ASSIGN(const Log* log, self->readable(partition));
+    work->parts = log->row.parts;
+    TRY_ASSIGN(work->reader, self->pooled_reader());
+    return ok();
+  };
+  if (auto s = prepare(); !s) return self->parts.executor.defer(self->guarded([done = std::move(done), e = s.error()] { done(base::fail(e)); }));
+  self->parts.executor.run(
+      Lane::read,
+      [work, n] {
+        work->keys = sample_parts(*work->reader, work->parts, n);
+        work->reader->reset();
+      },
+      self->guarded([self, work, done = std::move(done)] {
+        self->give_back(std::move(work->reader));
+        done(std::move(work->keys));
+      }));
+}
+
+}  // namespace cantle::store

@@ -1,0 +1,346 @@
+// Tenures: created, set aside, dropped, divided, filled.
+#include <algorithm>
+
+#include "lib/base/check.h"
+#include "lib/base/log.h"
+#include "lib/base/testing.h"
+#include "lib/store/engine_impl.h"
+#include "lib/wire/block.h"
+
+namespace cantle::store {
+
+using base::Code;
+using base::ok;
+
+namespace {
+
+base::Status busy_error() { return base::fail(Code::unavailable, "another change of this partition is under way"); }
+base::Status no_tenure() { return base::fail(Code::not_found, "no such copy on this server"); }
+
+// Owner of every piece in the row's parts that `from` owned.
+base::Status give(WriteTxn& txn, const TenureRow& row, const TenureId& from, const TenureId& to) {
+  for (const auto& part : row.parts) {
+    TRY_ASSIGN(auto extent, read_extent(txn, part.extent));
+    for (auto& piece : extent.pieces)
+      if (part.interval.contains(piece.interval) && piece.partition == from.partition && piece.assignment == from.assignment) {
+        piece.partition = to.partition;
+        piece.assignment = to.assignment;
+      }
+    TRY(write_extent(txn, part.extent, extent));
+  }
+  return ok();
+}
+
+}  // namespace
+
+Log* Engine::Impl::find_log(const model::PartitionId& partition) const {
+  const auto it = live.find(partition);
+  return it == live.end() ? nullptr : it->second.get();
+}
+
+TenureRow* Engine::Impl::find_row(const TenureId& id) {
+  if (Log* log = find_log(id.partition); log != nullptr && log->id() == id) return &log->row;
+  const auto it = others.find(id);
+  return it == others.end() ? nullptr : &it->second;
+}
+
+Engine::Done Engine::Impl::unbusy(const model::PartitionId& partition, Done done) {
+  return [this, partition, done = std::move(done)](const base::Status& s) {
+    busy.erase(partition);
+    if (done) done(s);
+  };
+}
+
+base::Status Engine::Impl::create(const TenureSpec& spec, Done done) {
+  if (failed || closing) return base::fail(Code::unavailable, "the store is closing");
+  if (spec.interval.empty() || spec.id.partition.none() || spec.id.assignment.none()) return base::fail(Code::invalid, "a tenure needs ids and an interval");
+  if (find_row(spec.id) != nullptr) return base::fail(Code::exists, "this copy is here already");
+  if (busy.contains(spec.id.partition)) return busy_error();
+  busy.insert(spec.id.partition);
+  done = unbusy(spec.id.partition, std::move(done));
+  Log* old = find_log(spec.id.partition);
+  if (old == nullptr) {
+    create_now(spec, std::move(done));
+    return ok();
+  }
+  old->open = false;
+  drain([this, spec, old_id = old->id(), done = std::move(done)](const base::Status& s) {
+    if (!s) return done(s);
+    change_state(old_id, RowState::aside, [this, spec, done](const base::Status& set) {
+      if (!set) return done(set);
+      create_now(spec, done);
+    });
+  });
+  return ok();
+}
+
+void Engine::Impl::create_now(const TenureSpec& spec, Done done) {
+  auto row = std::make_shared<TenureRow>();
+  row->partition = spec.id.partition;
+  row->assignment = spec.id.assignment;
+  row->table = spec.table;
+  row->region = spec.region;
+  row->interval = spec.interval;
+  row->born = epoch;
+  index_txn(
+      [row](WriteTxn& txn) -> base::Status {
+        TRY_ASSIGN(auto meta, read_meta(txn));
+        CHECK(meta);
+        const model::ExtentId extent{meta->next_extent++};  // always a new one: nothing old can show through
+        row->parts = {{extent, row->interval}};
+        ExtentRow pieces;
+        pieces.pieces.push_back({row->interval, row->partition, row->assignment, "", {}});
+        TRY(write_meta(txn, *meta));
+        TRY(write_extent(txn, extent, pieces));
+        return write_tenure(txn, *row);
+      },
+      [this, row, done = std::move(done)](const base::Status& s) {
+        if (!s) return done(s);
+        auto log = std::make_shared<Log>();
+        log->row = *row;
+        live[row->partition] = std::move(log);
+        extents[row->parts[0].extent].pieces = {{row->interval, row->partition, row->assignment, "", {}}};
+        write_images(done);
+      });
+}
+
+void Engine::Impl::change_state(const TenureId& id, RowState state, Done done) {
+  const uint64_t until = state == RowState::trash ? parts.clock.wall_ms() + static_cast<uint64_t>(base::to_ms(config.trash_time)) : 0;
+  auto row = std::make_shared<TenureRow>();
+  index_txn(
+      [id, state, until, row](WriteTxn& txn) -> base::Status {
+        TRY_ASSIGN(auto found, read_tenure(txn, id));
+        if (!found) return no_tenure();
+        *row = std::move(*found);
+        row->state = row->parts.empty() ? RowState::ended : state;
+        row->trash_until_ms = until;
+        return write_tenure(txn, *row);
+      },
+      [this, id, row, done = std::move(done)](const base::Status& s) {
+        if (!s) return done(s);
+        if (Log* log = find_log(id.partition); log != nullptr && log->id() == id) live.erase(id.partition);
+        others[id] = *row;
+        write_images(done);
+      });
+}
+
+base::Status Engine::Impl::retag(const TenureId& from, const model::AssignmentId& to, Done done) {
+  Log* log = find_log(from.partition);
+  if (log == nullptr || log->id() != from) return no_tenure();
+  const TenureId next{from.partition, to};
+  if (find_row(next) != nullptr) return base::fail(Code::exists, "that assignment is here already");
+  if (busy.contains(from.partition)) return busy_error();
+  busy.insert(from.partition);
+  done = unbusy(from.partition, std::move(done));
+  drain([this, from, next, done](const base::Status& drained) {
+    if (!drained) return done(drained);
+    index_txn(
+        [from, next](WriteTxn& txn) -> base::Status {
+          TRY_ASSIGN(auto row, read_tenure(txn, from));
+          if (!row) return no_tenure();
+          row->assignment = next.assignment;
+          TRY(give(txn, *row, from, next));
+          TRY(txn.del(Db::partitions, tenure_key(from)));
+          return write_tenure(txn, *row);
+        },
+        [this, from, next, done](const base::Status& s) {
+          if (!s) return done(s);
+          if (Log* l = find_log(from.partition)) {
+            l->row.assignment = next.assignment;
+            for (const auto& part : l->row.parts)
+              for (auto& piece : extents[part.extent].pieces)
+                if (piece.partition == from.partition && piece.assignment == from.assignment) piece.assignment = next.assignment;
+          }
+          if (const auto it = needed_from.find(from); it != needed_from.end()) {
+            needed_from[next] = it->second;
+            needed_from.erase(it);
+          }
+          write_images(done);
+        });
+  });
+  return ok();
+}
+
+base::Status Engine::Impl::set_aside(const TenureId& id, Done done) {
+  Log* log = find_log(id.partition);
+  if (log == nullptr || log->id() != id) return no_tenure();
+  if (busy.contains(id.partition)) return busy_error();
+  busy.insert(id.partition);
+  log->open = false;
+  drain([this, id, done = unbusy(id.partition, std::move(done))](const base::Status& s) {
+    if (!s) return done(s);
+    change_state(id, RowState::aside, done);
+  });
+  return ok();
+}
+
+base::Status Engine::Impl::drop(const TenureId& id, Done done) {
+  if (find_row(id) == nullptr) return no_tenure();
+  if (busy.contains(id.partition)) return busy_error();
+  busy.insert(id.partition);
+  if (Log* log = find_log(id.partition); log != nullptr && log->id() == id) log->open = false;
+  drain([this, id, done = unbusy(id.partition, std::move(done))](const base::Status& s) {
+    if (!s) return done(s);
+    change_state(id, RowState::trash, [this, id, done](const base::Status& t) {
+      if (t) {
+        needed_from.erase(id);
+        base::log(base::Level::notice, "dropped", {{"partition", model::to_string(id.partition)}, {"assignment", model::to_string(id.assignment)}});
+      }
+      done(t);
+    });
+  });
+  return ok();
+}
+
+base::Result<model::LogPoint> Engine::Impl::divide(const model::PartitionId& parent, const model::AttemptId& attempt, std::string_view point,
+                                                   const ChildSpec& low, const ChildSpec& high, Done done) {
+  Log* log = find_log(parent);
+  if (log == nullptr) {
+    for (const auto& [id, row] : others) {
+      if (id.partition != parent || row.attempt.none()) continue;
+      if (row.attempt != attempt) return base::fail(Code::conflict, "divided by another attempt");
+      drain(std::move(done));
+      return row.applied;
+    }
+    return base::fail(Code::not_found, "no such partition on this server");
+  }
+  if (failed || closing) return base::fail(Code::unavailable, "the store is closing");
+  if (busy.contains(parent)) return base::fail(busy_error().error());
+  if (!log->row.interval.contains(point) || point == log->row.interval.begin || point.empty())
+    return base::fail(Code::invalid, "the split point does not lie inside the partition");
+  DivideNote note;
+  note.attempt = attempt;
+  note.parent = parent;
+  note.assignment = log->row.assignment;
+  note.at = log->end;
+  note.point = std::string(point);
+  note.low = {low.partition, low.region, low.assignment};
+  note.high = {high.partition, high.region, high.assignment};
+  divide_memory(note);
+  add_local(model::BlockKind::divide, parent, log->row.region, encode_note(note), std::move(done));
+  image_wanted = true;
+  return note.at;
+}
+
+void Engine::Impl::divide_memory(const DivideNote& note) {
+  const auto log = live.at(note.parent);
+  log->open = false;
+  auto rows = divide_rows(log->row, note, epoch);
+  live.erase(note.parent);
+  others[{note.parent, note.assignment}] = std::move(rows.parent);
+  for (auto* row : {&rows.low, &rows.high}) {
+    if (!*row) continue;
+    auto child = std::make_shared<Log>();
+    child->row = std::move(**row);
+    child->end = note.at;
+    child->durable = log->durable;
+    child->indexed = false;
+    // The parent's positions carry over: what its targets need of it, they need of the child.
+    if (const auto it = needed_from.find({note.parent, note.assignment}); it != needed_from.end()) needed_from[child->id()] = it->second;
+    live[child->row.partition] = std::move(child);
+  }
+}
+
+void Engine::Impl::divide_applied(const DivideNote& note) {
+  for (const auto& child : {note.low.partition, note.high.partition})
+    if (Log* log = find_log(child)) log->indexed = true;
+}
+
+base::Status Engine::Impl::ingest(const TenureId& id, Chunk chunk, Done done) {
+  Log* log = find_log(id.partition);
+  if (log == nullptr || log->id() != id) return no_tenure();
+  if (failed || closing || !log->open) return base::fail(Code::unavailable, "this copy takes no more writes");
+  if (read_only) return base::fail(Code::read_only, read_only_reason);
+  TRY_ASSIGN(const auto info, wire::check_records(chunk.records, log->row.interval));
+  if (!info.inside) return base::fail(Code::invalid, "a key outside the partition's interval");
+  // It goes past the overlay: whatever is there may be older than this.
+  if (info.highest > highest) highest = info.highest;
+  overlay.distrust();
+  auto shared = std::make_shared<Chunk>(std::move(chunk));
+  if (log->indexed) {
+    ingest_now(id, std::move(shared), std::move(done));
+    return ok();
+  }
+  drain([this, id, shared, done = std::move(done)](const base::Status& s) {
+    if (!s) return done(s);
+    ingest_now(id, shared, done);
+  });
+  return ok();
+}
+
+void Engine::Impl::ingest_now(const TenureId& id, std::shared_ptr<Chunk> chunk, Done done) {
+  struct Result {
+    TenureRow row;
+    std::map<model::ExtentId, ExtentRow> extents;
+  };
+  auto result = std::make_shared<Result>();
+  auto task = [id, chunk, result](WriteTxn& txn) -> base::Status {
+    TRY_ASSIGN(auto found, read_tenure(txn, id));
+    if (!found || found->state != RowState::live) return no_tenure();
+    auto& row = result->row = std::move(*found);
+    if (row.fill_snapshot != chunk->snapshot) {
+      row.fill_snapshot = chunk->snapshot;
+      row.fill_to.clear();
+      row.fill_all = false;
+    }
+    const bool known = row.fill_all || (!row.fill_to.empty() && chunk->through_key <= row.fill_to);
+    if (known && !chunk->last) return ok();
+    for (const auto& part : row.parts) {
+      RecordKey keys(part.extent);
+      TRY_ASSIGN(auto extent, read_extent(txn, part.extent));
+      wire::RecordReader in(chunk->records);
+      Piece* piece = nullptr;
+      for (model::RecordView r; in.next(r);) {
+        if (!part.interval.contains(r.key)) continue;
+        if (piece == nullptr || !piece->interval.contains(r.key)) piece = extent.find(r.key);
+        if (piece == nullptr || piece->freeing()) return base::fail(Code::corrupt, "index: an owner without its piece");
+        auto put = put_record(txn, keys, r, piece->counts);
+        if (!put) return base::fail(std::move(put).error());
+      }
+      TRY(write_extent(txn, part.extent, extent));
+      result->extents[part.extent] = std::move(extent);
+    }
+    row.fill_to = std::max(row.fill_to, chunk->through_key);
+    row.fill_all = row.fill_all || chunk->last;
+    CRASH_POINT("ingest.before_commit");
+    return write_tenure(txn, row);
+  };
+  index_txn(std::move(task), [this, id, result, done = std::move(done)](const base::Status& s) {
+    if (s) {
+      if (TenureRow* row = find_row(id)) {
+        row->fill_snapshot = result->row.fill_snapshot;
+        row->fill_to = result->row.fill_to;
+        row->fill_all = result->row.fill_all;
+      }
+      for (auto& [extent, row] : result->extents) extents[extent] = std::move(row);
+    }
+    if (done) done(s);
+  });
+}
+
+base::Status Engine::Impl::mark_whole(const TenureId& id, Done done) {
+  if (find_row(id) == nullptr) return no_tenure();
+  const uint64_t healed = journal->durable().sequence;
+  drain([this, id, healed, done = std::move(done)](const base::Status& drained) {
+    if (!drained) return done(drained);
+    index_txn(
+        [id, healed](WriteTxn& txn) -> base::Status {
+          TRY_ASSIGN(auto row, read_tenure(txn, id));
+          if (!row) return no_tenure();
+          row->whole = true;
+          row->healed = healed;
+          return write_tenure(txn, *row);
+        },
+        [this, id, healed, done](const base::Status& s) {
+          if (TenureRow* row = find_row(id); s && row != nullptr) {
+            if (!row->whole) lost_places++;
+            row->whole = true;
+            row->healed = healed;
+          }
+          if (done) done(s);
+        });
+  });
+  return ok();
+}
+
+}  // namespace cantle::store

@@ -1,0 +1,167 @@
+// Writing: append, sync groups, what happens when a block is durable.
+#include <algorithm>
+
+#include "lib/base/check.h"
+#include "lib/base/log.h"
+#include "lib/base/testing.h"
+#include "lib/store/engine_impl.h"
+#include "lib/wire/block.h"
+
+namespace cantle::store {
+
+using base::Code;
+using base::ok;
+using model::BlockKind;
+
+namespace {
+
+constexpr uint32_t kRetryAfterMs = 20;
+constexpr uint64_t kElapsedMaxMs = 60000;
+
+base::Error overloaded(std::string text) {
+  base::Error e(Code::overloaded, std::move(text));
+  e.retry_after_ms = kRetryAfterMs;
+  return e;
+}
+
+}  // namespace
+
+base::Status Engine::Impl::can_append(const Log* log, uint64_t payload_bytes) const {
+  if (failed) return base::fail(Code::faulted, "the store failed: " + failed->text);
+  if (log == nullptr) return base::fail(Code::not_found, "no such partition on this server");
+  if (closing || !log->open) return base::fail(Code::unavailable, "this copy takes no more writes");
+  if (read_only) return base::fail(Code::read_only, read_only_reason);
+  if (!journal->has_room(payload_bytes)) return base::fail(Code::read_only, "no room for another journal segment");
+  if (overlay.bytes() + journal->queued_bytes() + payload_bytes > config.overlay_bytes) return base::fail(overloaded("the overlay is full"));
+  if (journal->queued_bytes() + payload_bytes > config.queue_bytes_max) return base::fail(overloaded("the journal's queue is full"));
+  return ok();
+}
+
+base::Result<model::Lsn> Engine::Impl::append(const model::PartitionId& partition, std::string payload, Appended done) {
+  Log* log = find_log(partition);
+  TRY(can_append(log, payload.size()));
+  TRY_ASSIGN(const auto info, wire::check_records(payload, log->row.interval));
+  if (info.records == 0) return base::fail(Code::invalid, "an append without records");
+  if (!info.inside) return base::fail(Code::invalid, "a key outside the partition's interval");
+  if (payload.size() > journal->payload_max()) return base::fail(Code::too_large, "a block that does not fit a journal segment");
+  const auto now = parts.clock.now();
+  JournalBlock block;
+  auto& h = block.header;
+  h.kind = BlockKind::data;
+  h.partition = partition;
+  h.region = log->row.region;
+  h.epoch = epoch;
+  h.first = log->end.lsn.next();
+  h.records = info.records;
+  h.prev_epoch = log->end.epoch;
+  h.prev_lsn = log->end.lsn;
+  h.prev_crc = log->end.crc;
+  h.commit = log->end.lsn;  // push: all of it is
+  h.leader_ms = parts.clock.wall_ms();
+  h.elapsed_ms = std::min<uint64_t>(kElapsedMaxMs, static_cast<uint64_t>(std::max<int64_t>(0, base::to_ms(now - last_block))));
+  last_block = now;
+  wire::seal_block(h, payload);
+  log->end = {epoch, h.last(), h.header_crc};
+  block.context = live.find(partition)->second;
+  const auto lsn = h.last();
+  if (done)
+    block.done = [done = std::move(done), lsn](base::Status s) {
+      if (s)
+        done(lsn);
+      else
+        done(base::fail(std::move(s).error()));
+    };
+  if (MUTANT("apply_ahead_of_journal")) put_records(*log, payload);
+  block.payload = std::move(payload);
+  appended_bytes += block.payload.size();
+  add(std::move(block));
+  return lsn;
+}
+
+void Engine::Impl::add_local(BlockKind kind, const model::PartitionId& partition, model::Region region, std::string payload,
+                             std::function<void(base::Status)> done) {
+  JournalBlock block;
+  block.header.kind = kind;
+  block.header.partition = partition;
+  block.header.region = region;
+  block.header.epoch = epoch;
+  block.header.leader_ms = parts.clock.wall_ms();
+  wire::seal_block(block.header, payload);
+  block.payload = std::move(payload);
+  block.done = std::move(done);
+  add(std::move(block));
+}
+
+void Engine::Impl::add(JournalBlock block) {
+  added_n++;
+  appended_blocks++;
+  journal->add(std::move(block));
+  pump_soon();
+}
+
+// What the rest of this turn appends goes into the same sync group.
+void Engine::Impl::pump_soon() {
+  if (pump_due) return;
+  pump_due = true;
+  parts.executor.defer(guarded([this] {
+    pump_due = false;
+    journal->pump();
+  }));
+}
+
+void Engine::Impl::on_durable(std::vector<JournalBlock> blocks) {
+  if (failed) return;
+  for (const auto& b : blocks) take_durable(b.frame, b.payload, static_cast<Log*>(b.context.get()));
+  durable_n += blocks.size();
+  if (parts.live != nullptr) parts.live->set_durable(journal->durable());
+  for (auto& b : blocks)
+    if (b.done) b.done(ok());
+  maybe_seal();
+  check_drains();
+}
+
+void Engine::Impl::take_durable(const Frame& frame, std::string_view payload, Log* log) {
+  const auto& h = frame.header;
+  auto& segment = segments[frame.at.segment];
+  if (frame.at.offset == 0) segment.known = true;  // we see all of it
+  segment.newest_ms = std::max(segment.newest_ms, h.leader_ms);
+  pending.upto = frame.end();
+  if (h.kind == BlockKind::divide) {
+    auto note = decode_note(payload);
+    CHECK(note);  // its checksum is right, so we wrote it
+    if (pending.empty()) active_since = parts.clock.now();
+    for (const auto& child : {note->low.partition, note->high.partition})
+      if (Log* c = find_log(child); c != nullptr && c->durable.lsn < note->at.lsn) c->durable = note->at;
+    pending.divides.push_back(std::move(*note));
+  }
+  if (h.kind != BlockKind::data || log == nullptr) return;
+  segment.last[h.partition] = h.last();
+  log->durable = {h.epoch, h.last(), h.header_crc};
+  if (pending.empty()) active_since = parts.clock.now();
+  pending.points[h.partition] = log->durable;
+  put_records(*log, payload);
+}
+
+void Engine::Impl::put_records(Log& log, std::string_view payload) {
+  wire::RecordReader in(payload);
+  const Part* part = nullptr;
+  for (model::RecordView r; in.next(r);) {
+    if (part == nullptr || !part->interval.contains(r.key)) {
+      const auto it = std::find_if(log.row.parts.begin(), log.row.parts.end(), [&](const Part& p) { return p.interval.contains(r.key); });
+      if (it == log.row.parts.end()) continue;  // of a divided parent: what lies elsewhere now
+      part = &*it;
+    }
+    const bool newest = r.version > highest;
+    if (newest) highest = r.version;
+    overlay.put(part->extent, r, newest);
+  }
+}
+
+void Engine::Impl::fail(const base::Error& error) {
+  if (failed) return;
+  failed = error;
+  base::log(base::Level::fatal, "store-failed", {{"error", base::to_string(error)}});
+  if (fatal_fn) fatal_fn(error);
+}
+
+}  // namespace cantle::store

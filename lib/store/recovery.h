@@ -1,0 +1,51 @@
+// Recovery: reads a journal from a position to its end, and tells the end from damage.
+//
+// Everything read is on the disk first: each segment is synced, then its cache is dropped, then it is read
+// (S61). A place without a good frame of the expected sequence is
+//   * the end of a segment, if the next one goes on with that sequence;
+//   * damage, if a good frame of a later sync group follows: that group was written only after this place
+//     had been synced; or if the place is known to have been durable (a root, the index). It is reported
+//     and passed over, never cut (S62);
+//   * else the torn tail of the last group: nobody was told of it. finish_tail() zeroes it.
+//
+// Threads: any; blocking.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "lib/base/result.h"
+#include "lib/store/disk.h"
+#include "lib/store/engine.h"
+#include "lib/store/journal_format.h"
+
+namespace cantle::store {
+
+struct JournalScan {
+  JournalPosition start;         // sequence 0: whatever the first frame says
+  uint64_t durable = 0;          // sequences below this are known to have been synced
+  uint64_t segment_bytes = 0;
+  bool sync = true;              // false: only look (tools)
+  std::function<base::Status(const Frame& frame, std::string_view payload)> frame;
+  // `whose`: the header of the damaged block, where that much is readable.
+  std::function<void(const DamagedPlace& place, const std::optional<Frame>& whose)> damage;
+};
+
+// The journal's segments, ascending.
+base::Result<std::vector<uint64_t>> list_segments(Disk& disk);
+// Where the journal ends: the place of the next frame. Its segment may not exist (an empty or lost journal).
+base::Result<JournalPosition> scan_journal(Disk& disk, const JournalScan& scan);
+
+struct Tail {
+  std::shared_ptr<File> file, ready;  // of the end's segment; of the one after it, if it is usable
+  uint64_t zeroed = 0;                // bytes of torn tail
+};
+// Makes the end writable: what lies behind it in its segment is zeroed and synced, later segments that hold anything
+// that could be taken for ours are removed.
+base::Result<Tail> finish_tail(Disk& disk, const JournalPosition& end, uint64_t segment_bytes);
+
+}  // namespace cantle::store
