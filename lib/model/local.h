@@ -77,4 +77,55 @@ struct MoverView {
   CANTLE_FIELDS(self, cluster, number, incarnation, tables, held, peers)
 };
 
+// --- Over the replpush's own socket ------------------------------------------------------------------
+// list: the streams whose ids follow `after`, and every proof.
+struct PushListRequest {
+  std::string after;   // PushStreamRow::id of the last row in hand; empty: from the first
+  uint32_t limit = 0;  // rows; 0: kPushRowsMax
+  CANTLE_FIELDS(after, limit)
+};
+constexpr uint32_t kPushRowsMax = 1000;
+
+struct PushStreamRow {
+  std::string id;  // hex of the own and of the target assignment
+  std::string table;
+  PartitionId source, partition;  // whose log is read; where the target belongs
+  ServerId server;
+  AssignmentId own, target;
+  std::string state, why;
+  bool caught_up = false;
+  Lsn confirmed, end;
+  bool snapshot = false;  // one is under way
+  uint64_t sent_bytes = 0;
+  uint64_t retry_in_ms = 0;
+  CANTLE_FIELDS(id, table, source, partition, server, own, target, state, why, caught_up, confirmed, end, snapshot, sent_bytes,
+                retry_in_ms)
+};
+struct PushProofRow {
+  std::string table;
+  PartitionId partition;
+  AssignmentId assignment;
+  std::string state, why;
+  uint64_t proved = 0;
+  CANTLE_FIELDS(table, partition, assignment, state, why, proved)
+};
+struct PushList {
+  std::vector<PushStreamRow> streams;
+  std::vector<PushProofRow> proofs;  // of copies that are to be dropped; with the first rows only
+  std::vector<std::string> holds;    // what operators hold; "" stands for all
+  bool more = false;
+  bool all_done = false;  // everything is through, nothing is to be proved
+  std::string paused;     // why nothing moves at all; empty: it does
+  CANTLE_FIELDS(streams, proofs, holds, more, all_done, paused)
+};
+// hold, release, requeue, wake: empty for all; else a table, a server, or at least four digits of a partition or assignment id.
+struct PushAsk {
+  std::string which;
+  CANTLE_FIELDS(which)
+};
+struct PushAsked {
+  uint64_t streams = 0;  // that it concerned
+  CANTLE_FIELDS(streams)
+};
+
 }  // namespace cantle::model

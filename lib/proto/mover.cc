@@ -308,6 +308,13 @@ std::vector<StreamStatus> Mover::streams(Instant now) const {
   return all;
 }
 
+std::vector<StreamId> Mover::stream_ids() const {
+  std::vector<StreamId> ids;
+  ids.reserve(streams_.size());
+  for (const auto& [id, stream] : streams_) ids.push_back(id);
+  return ids;
+}
+
 std::vector<ProofStatus> Mover::proofs() const {
   std::vector<ProofStatus> all;
   for (const auto& [own, copy] : copies_)

@@ -54,6 +54,7 @@ class Mover {
   Effects step(Input input);
 
   std::vector<StreamStatus> streams(base::Instant now) const;
+  std::vector<StreamId> stream_ids() const;
   std::vector<ProofStatus> proofs() const;
   const Counters& counters() const { return shared_.counters; }
   size_t bytes_under_way() const { return shared_.bytes; }
