@@ -27,7 +27,16 @@ base::Code code_on_wire(base::Code code) { return code >= base::Code::io_error ?
 
 }  // namespace
 
-void FrameScanner::reset() { *this = FrameScanner(); }
+// Field by field: this is done for every message, and most of the object is scratch.
+void FrameScanner::reset() {
+  position_ = 0;
+  owed_ = 1;
+  depth_ = 0;
+  left_[0] = 1;
+  elements_ = seen_ = 0;
+  msgid_ = 0;
+  problem_ = {};
+}
 
 Scan FrameScanner::malformed(std::string_view problem) {
   problem_ = problem;
@@ -63,42 +72,50 @@ bool FrameScanner::check_element(const Head& head) {
 
 Scan FrameScanner::scan(std::string_view buffer, Frame* out) {
   if (!problem_.empty()) return Scan::malformed;
-  while (owed_ > 0) {
-    if (position_ >= buffer.size()) return Scan::incomplete;
-    const auto head = parse_head(buffer.data() + position_, buffer.size() - position_);
+  // In locals, and back at the end: this loop runs for every value of every message.
+  size_t at = position_;
+  uint64_t owed = owed_;
+  int depth = depth_;
+  const auto stop = [&](Scan outcome) {
+    position_ = at;
+    owed_ = owed;
+    depth_ = depth;
+    return outcome;
+  };
+  while (owed > 0) {
+    if (at >= buffer.size()) return stop(Scan::incomplete);
+    const auto head = parse_head(buffer.data() + at, buffer.size() - at);
     if (head.kind == Kind::bad) return malformed("not MessagePack");
-    if (head.bytes == 0) return Scan::incomplete;
-    if (position_ == 0) {
-      if (!check_outer(head)) return malformed("not a MessagePack-RPC message");
-    } else if (depth_ == 1) {
-      if (!check_element(head)) return malformed("not a MessagePack-RPC message");
-      starts_[seen_++] = position_;
+    if (head.bytes == 0) return stop(Scan::incomplete);
+    if (depth <= 1) {
+      if (depth == 0 ? !check_outer(head) : !check_element(head)) return malformed("not a MessagePack-RPC message");
+      if (depth == 1) starts_[seen_++] = at;
     }
-    position_ += head.bytes;
-    --owed_;
-    --left_[depth_];
-    if (head.kind == Kind::array || head.kind == Kind::map) {
-      if (head.value > kElementsMax) return malformed("too many elements");
+    at += head.bytes;
+    --owed;
+    --left_[depth];
+    if (head.kind >= Kind::array) {
       const uint64_t values = head.kind == Kind::map ? head.value * 2 : head.value;
-      if (depth_ == kDepthMax) return malformed("nested too deeply");
-      left_[++depth_] = values;
-      owed_ += values;
-    } else if (is_text(head) || head.kind == Kind::ext) {
-      if (head.value > kFrameMax) return malformed("larger than a frame may be");
-      position_ += head.value;
+      if (head.value > kElementsMax) return malformed("too many elements");
+      if (depth == kDepthMax) return malformed("nested too deeply");
+      left_[++depth] = values;
+      owed += values;
+    } else if (head.kind >= Kind::str) {  // str, bin, ext: at most 2^32 bytes, so this cannot overflow
+      at += head.value;
     }
     // Each value that is owed has at least one byte.
-    if (position_ + owed_ > kFrameMax) return malformed("larger than a frame may be");
-    while (depth_ > 0 && left_[depth_] == 0) --depth_;
+    if (at + owed > kFrameMax) return malformed("larger than a frame may be");
+    while (depth > 0 && left_[depth] == 0) --depth;
   }
-  if (position_ > buffer.size()) return Scan::incomplete;  // inside its last string
-  return finish(buffer, out);
+  stop(Scan::incomplete);
+  return at > buffer.size() ? Scan::incomplete : finish(buffer, out);  // it may end inside its last string
 }
 
 Scan FrameScanner::finish(std::string_view buffer, Frame* out) const {
-  size_t ends[5];
-  for (uint32_t i = 0; i < seen_; ++i) ends[i] = i + 1 < seen_ ? starts_[i + 1] : position_;
-  const auto element = [&](uint32_t i) { return buffer.substr(starts_[i], ends[i] - starts_[i]); };
+  const auto element = [&](uint32_t i) {
+    const auto end = i + 1 < seen_ ? starts_[i + 1] : position_;
+    return std::string_view(buffer.data() + starts_[i], end - starts_[i]);
+  };
   *out = Frame{};
   out->type = type_;
   out->msgid = msgid_;

@@ -42,6 +42,7 @@ enum class Scan : uint8_t { complete, incomplete, malformed };
 
 class FrameScanner {
  public:
+  FrameScanner() { left_[0] = 1; }
   Scan scan(std::string_view buffer, Frame* out);
   void reset();
   // The frame has at least this many bytes; grows while it is scanned.
@@ -58,10 +59,10 @@ class FrameScanner {
 
   size_t position_ = 0;  // first byte not looked at; beyond the buffer inside a long string
   uint64_t owed_ = 1;    // values still to come, at all depths
-  uint64_t left_[kDepthMax + 1] = {1};
   int depth_ = 0;
-  uint32_t elements_ = 0;  // of the outer array
-  size_t starts_[5] = {};  // where they begin, and where the last one ends
+  uint64_t left_[kDepthMax + 1];  // of these at each depth; valid up to depth_
+  uint32_t elements_ = 0;         // of the outer array
+  size_t starts_[5];              // where those seen begin; one more, for the compiler to see that it fits
   uint32_t seen_ = 0;
   Frame::Type type_ = Frame::Type::request;
   uint32_t msgid_ = 0;

@@ -30,8 +30,16 @@ constexpr Shape kShapes[32] = {
     {Kind::map, 2},  {Kind::map, 4},
 };
 
-// 0xc0 … 0xdf.
-Head tagged_head(uint8_t tag, const char* p, size_t left) {
+}  // namespace
+
+std::string_view kind_name(Kind kind) {
+  static constexpr std::string_view kNames[] = {
+      "nil", "bool", "unsigned integer", "negative integer", "float", "str", "bin", "ext", "array", "map", "nothing"};
+  return kNames[static_cast<size_t>(kind)];
+}
+
+Head parse_tagged_head(uint8_t tag, const char* p, size_t left) {
+  if (tag == 0xc1) return {Kind::bad, 1, 0};
   const auto shape = kShapes[tag - 0xc0];
   if (left < 1u + shape.size) return {shape.kind, 0, 0};
   Head head{shape.kind, static_cast<uint8_t>(1 + shape.size), big_endian(p + 1, shape.size)};
@@ -55,26 +63,6 @@ Head tagged_head(uint8_t tag, const char* p, size_t left) {
     default: break;
   }
   return head;
-}
-
-}  // namespace
-
-std::string_view kind_name(Kind kind) {
-  static constexpr std::string_view kNames[] = {
-      "nil", "bool", "unsigned integer", "negative integer", "float", "str", "bin", "ext", "array", "map", "nothing"};
-  return kNames[static_cast<size_t>(kind)];
-}
-
-Head parse_head(const char* p, size_t left) {
-  if (left == 0) return {};
-  const auto tag = static_cast<uint8_t>(*p);
-  if (tag < 0x80) return {Kind::uint, 1, tag};
-  if (tag < 0x90) return {Kind::map, 1, tag & 15u};
-  if (tag < 0xa0) return {Kind::array, 1, tag & 15u};
-  if (tag < 0xc0) return {Kind::str, 1, tag & 31u};
-  if (tag >= 0xe0) return {Kind::sint, 1, widen<int8_t>(tag)};
-  if (tag == 0xc1) return {Kind::bad, 1, 0};
-  return tagged_head(tag, p, left);
 }
 
 Kind Reader::peek() const {

@@ -37,8 +37,18 @@ struct Head {
   uint8_t bytes = 0;   // length of the head; 0: more bytes are needed to tell
   uint64_t value = 0;  // boolean, uint; sint as two's complement; real: bits of the double; else length or count
 };
-// `bytes` = 0 for a head that is cut short; Kind::bad for 0xc1.
-Head parse_head(const char* p, size_t left);
+Head parse_tagged_head(uint8_t tag, const char* p, size_t left);  // 0xc0 … 0xdf
+// `bytes` = 0 for a head that is cut short; Kind::bad for 0xc1. Most heads are one byte: hence inline.
+inline Head parse_head(const char* p, size_t left) {
+  if (left == 0) return {};
+  const auto tag = static_cast<uint8_t>(*p);
+  if (tag < 0x80) return {Kind::uint, 1, tag};
+  if (tag < 0x90) return {Kind::map, 1, tag & 15u};
+  if (tag < 0xa0) return {Kind::array, 1, tag & 15u};
+  if (tag < 0xc0) return {Kind::str, 1, tag & 31u};
+  if (tag >= 0xe0) return {Kind::sint, 1, static_cast<uint64_t>(int64_t{static_cast<int8_t>(tag)})};
+  return parse_tagged_head(tag, p, left);
+}
 
 class Writer {
  public:
