@@ -68,12 +68,15 @@ void list_crash_points() {
 
 // What went wrong with the command line, or with the file.
 base::Error parse_failure(const CLI::ParseError& error, const ConfigFile& file, const GlobalFlags& flags) {
-  const std::string text = error.what();
-  bool from_file = error.get_exit_code() == static_cast<int>(CLI::ExitCodes::FileError) ||
-                   error.get_exit_code() == static_cast<int>(CLI::ExitCodes::ConfigError);
-  for (const auto& name : file.taken()) from_file = from_file || text.rfind("--" + name, 0) == 0;
-  if (from_file) return {base::Code::identity, "configuration " + flags.config + ": " + text};
-  return {base::Code::usage, text + "; try --help"};
+  static constexpr std::string_view kUnknownKey = "INI was not able to parse ";
+  std::string text = error.what();
+  bool in_file = error.get_exit_code() == static_cast<int>(CLI::ExitCodes::FileError) ||
+                 error.get_exit_code() == static_cast<int>(CLI::ExitCodes::ConfigError);
+  // CLI11 does not say whence a bad value came; the file wins only where the command line said nothing.
+  for (const auto& name : file.taken()) in_file = in_file || text.find("--" + name) != std::string::npos;
+  if (!in_file) return {base::Code::usage, text + "; try --help"};
+  if (text.rfind(kUnknownKey, 0) == 0) text = "no setting is called " + text.substr(kUnknownKey.size());
+  return {base::Code::identity, "configuration " + flags.config + ": " + text};
 }
 
 base::Status apply(GlobalFlags& flags) {

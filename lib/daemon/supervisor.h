@@ -31,11 +31,11 @@ namespace cantle::daemon {
 constexpr base::Duration kDrainLimit = std::chrono::seconds(30);
 
 struct Life {
-  std::string name;
-  std::function<void(std::function<void()> done)> drain;  // null: stops at once
-  std::function<base::Status()> reload;                   // null: SIGHUP is ignored
-  std::function<std::string()> status;                    // one line
-  std::function<bool()> healthy;                          // null: yes
+  std::string name = {};
+  std::function<void(std::function<void()> done)> drain = {};  // null: stops at once
+  std::function<base::Status()> reload = {};                   // null: SIGHUP is ignored
+  std::function<std::string()> status = {};                    // one line
+  std::function<bool()> healthy = {};                          // null: yes
   base::Duration drain_limit = kDrainLimit;
 };
 

@@ -15,10 +15,10 @@ namespace cantle::rpc {
 constexpr uint32_t kProtocolMin = 1, kProtocolMax = 1;
 
 struct Identity {
-  model::ClusterUuid cluster;  // none: not known (yet): says nothing, refuses nobody
-  std::string token;           // shared secret of the cluster; empty: none is asked for
-  std::string role;            // "partd"
-  std::string id;              // "p1"
+  model::ClusterUuid cluster = {};  // none: not known (yet): says nothing, refuses nobody
+  std::string token = {};           // shared secret of the cluster; empty: none is asked for
+  std::string role = {};            // "partd"
+  std::string id = {};              // "p1"
   uint32_t protocol_min = kProtocolMin, protocol_max = kProtocolMax;
 };
 

@@ -40,7 +40,7 @@ constexpr base::Duration kBackoffMin = std::chrono::milliseconds(50);
 constexpr base::Duration kBackoffMax = std::chrono::seconds(2);
 
 struct PeerOptions {
-  Identity identity;  // with a cluster or a token: says hello first, and no call is sent before the answer
+  Identity identity = {};  // with a cluster or a token: says hello first, and no call is sent before the answer
   base::Duration connect_timeout = kConnectTimeout;
   base::Duration backoff_min = kBackoffMin, backoff_max = kBackoffMax;
   bool stay_connected = false;  // connects without a call, and again after each backoff
