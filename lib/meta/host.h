@@ -40,6 +40,7 @@ class Host {
   virtual const coord::Layout& layout() const = 0;
   virtual FileStore& files() = 0;
   virtual const NodesView& nodes() const = 0;
+  virtual void refresh_nodes(std::function<void(bool read)> done) = 0;  // a read that begins after this call
 
   // To other metadata servers. `done` once, later; outcome_unknown: it may have arrived.
   virtual void store(const model::ServerId& to, const model::MdStore& request, base::Duration timeout, Done<model::MdStoreReply> done) = 0;

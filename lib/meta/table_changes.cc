@@ -47,6 +47,9 @@ void TableAgent::change(const model::MdChange& request, Done<model::MdChangeRepl
   auto operations = wire::decode_operations(request.ops);
   if (!operations) return done(base::fail(std::move(operations).error()));
   if (request.change.none()) return done(base::fail(base::Code::invalid, "md.change needs a change id"));
+  // They go into TableConfig as they are.
+  for (const auto& server : request.metadata_servers)
+    if (auto valid = model::validate_server_id(server.name); !valid) return done(base::fail(std::move(valid).error()));
   for (const auto& waiting : changes_)
     if (waiting->request.change == request.change) return waiting->done.push_back(std::move(done));
   if (changes_.size() >= kChangesWaiting) return done(base::fail(base::Code::overloaded, "too many changes wait for this table"));
