@@ -136,10 +136,17 @@ void PushServer::Impl::on(const Divided& in) {
 }
 
 void PushServer::Impl::on(const SetAsideDone& in) {
-  const auto held = take(setting_aside, in.assignment);
-  if (!held) return;
-  if (!in.status) return say(base::Level::error, "set-aside", "assignment " + to_string(in.assignment) + ": " + to_string(in.status.error()));
-  if (Table* t = table(held->table)) end_under_way(*t, held->tag);
+  auto it = setting_aside.find(in.assignment);
+  if (it == setting_aside.end()) return;
+  Table* t = table(it->second.table);
+  if (!in.status && in.status.error().code != Code::not_found) {
+    say(base::Level::warn, "set-aside", "assignment " + to_string(in.assignment) + ": " + to_string(in.status.error()));
+    it->second.failed = true;
+    if (t != nullptr) t->arrange_at = now.at + kAskEvery;
+    return;
+  }
+  const auto held = *take(setting_aside, in.assignment);
+  if (t != nullptr) end_under_way(*t, held.tag);
 }
 
 // --- dropping ------------------------------------------------------------------------------------------
@@ -181,7 +188,7 @@ void PushServer::Impl::on(const DropAsked& in) {
   for (const auto& p : t->map->partitions)
     if (!p.interval.intersect(c->held.interval).empty() && p.min_txnseq > m.txnseq)
       return refuse("the map has changed since the proof: transaction " + to_string(p.min_txnseq));
-  if (in.end.lsn != m.proved_to.lsn) return refuse("the log has grown since the proof");
+  if (in.end && in.end->lsn != m.proved_to.lsn) return refuse("the log has grown since the proof");
   drops[m.assignment] = in.call;
   drop(*c, "proved");
 }

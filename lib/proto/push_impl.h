@@ -49,6 +49,7 @@ struct NameHash {
 struct HeldBack {
   TableUuid table;
   TxnSeq tag;
+  bool failed = false;  // to be asked for again
 };
 
 // What the map says of a copy that is here.
@@ -182,6 +183,7 @@ struct PushServer::Impl {
   void on(const push::DropAsked& in);
   void on(const push::PushedTo& in);
   void on(const push::StoreState& in) { store = in; }
+  void on(const push::VersionSeen& in) { hlc.observe(in.newest); }
   void on(const push::DrainAsked& in) { draining = in.on; }
   void on(const push::Tick& in);
 

@@ -47,6 +47,8 @@ void PushServer::Impl::on(const MapRead& in) {
 
 // Brings the copies in line with the installed map; again and again without harm.
 bool PushServer::Impl::arrange(Table& t, bool first) {
+  for (auto& [own, held] : setting_aside)
+    if (const Copy* c = copy(own); held.table == t.uuid && std::exchange(held.failed, false) && c != nullptr) emit(SetAside{c->held.partition, own});
   divide_ended(t);
   if (!begin_copies(t, first)) return false;
   explain_copies(t);
@@ -118,7 +120,7 @@ void PushServer::Impl::divide(Table& t, Copy& parent, const model::EndedPartitio
   const AssignmentId own = parent.held.assignment;
   if (!low.assignment.none()) inherit(t, parent, low, Side::low, {parent.held.interval.begin, e.point});
   if (!high.assignment.none()) inherit(t, parent, high, Side::high, {e.point, parent.held.interval.end});
-  dividing[e.id] = {t.uuid, hold_back(t)};
+  dividing[e.id] = {t.uuid, hold_back(t), false};
   if (!low.assignment.none() && !high.assignment.none()) return remove(own);
   // The half of the child that lives elsewhere stays until it is proved.
   auto& rest = low.assignment.none() ? parent.held.interval.end : parent.held.interval.begin;
@@ -151,7 +153,7 @@ void PushServer::Impl::set_aside(Table& t, Copy& c) {
   c.held.aside = true;
   if (auto it = live_by_partition.find(c.held.partition); it != live_by_partition.end() && it->second == c.held.assignment) live_by_partition.erase(it);
   emit(SetAside{c.held.partition, c.held.assignment});
-  setting_aside[c.held.assignment] = {t.uuid, hold_back(t)};
+  setting_aside[c.held.assignment] = {t.uuid, hold_back(t), false};
 }
 
 // --- what is to be here: begin --------------------------------------------------------------------
@@ -195,7 +197,7 @@ bool PushServer::Impl::begin_copy(Table& t, const PartitionId& id, model::Region
   }
   Copy& c = add({.partition = id, .assignment = a.id, .region = region, .table = t.uuid, .interval = interval, .aside = false, .end = {}});
   c.creating = true;
-  creating[id] = {t.uuid, hold_back(t)};
+  creating[id] = {t.uuid, hold_back(t), false};
   emit(Create{c.held, t.name});
   return true;
 }

@@ -134,7 +134,7 @@ struct Dropped { model::AssignmentId assignment; base::Status status; };
 struct DropAsked {
   CallId call = 0;
   const model::DropRequest* message = nullptr;
-  model::LogPoint end;  // of the copy's log now
+  std::optional<model::LogPoint> end;  // of the copy's log now; nothing: it takes no more appends
 };
 // replpush recorded that `target` confirmed the log of `own` to here.
 struct PushedTo { model::AssignmentId own, target; model::Lsn lsn; };
@@ -142,12 +142,13 @@ struct StoreState {
   std::string read_only;    // the reason; empty: it takes writes
   bool overloaded = false;  // the overlay is full
 };
+struct VersionSeen { model::Version newest; };  // taken past the journal (a snapshot's chunk), or from the store
 struct DrainAsked { bool on = true; };
 struct Tick {};
 
 using Input = std::variant<MapRead, LiveRead, LinkChanged, WriteAsked, Flush, Appended, SendAnswered, WriteArrived, BulkArrived,
                            ReceivedAppended, BulkEndArrived, BeaconArrived, EpochsAnswered, Created, Divided, SetAsideDone, Dropped, DropAsked,
-                           PushedTo, StoreState, DrainAsked, TableDropped, Tick>;
+                           PushedTo, StoreState, VersionSeen, DrainAsked, TableDropped, Tick>;
 
 // --- effects: what to do, in order -----------------------------------------------------------------
 // Encode the request's records with this version at the end of the batch's payload.

@@ -458,7 +458,7 @@ struct Dropping : testing::Test {
     push::DropAsked in;
     in.call = ++r.last_call;
     in.message = &m;
-    in.end = {{1}, {end}, 0};
+    in.end = model::LogPoint{{1}, {end}, 0};
     r.feed(in);
     return r.call_answer(r.last_call);
   }

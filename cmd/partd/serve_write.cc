@@ -1,0 +1,57 @@
+#include "cmd/partd/service.h"
+
+namespace cantle::partd {
+
+using base::Code;
+
+void Service::serve_put(const rpc::Call& call, rpc::Responder responder) {
+  auto request = decode_put(call.params);
+  if (!request) return responder.fail(request.error());
+  write(*request, call.method, std::move(responder));
+}
+
+void Service::serve_delete(const rpc::Call& call, rpc::Responder responder) {
+  auto request = decode_delete(call.params);
+  if (!request) return responder.fail(request.error());
+  write(*request, call.method, std::move(responder));
+}
+
+void Service::serve_batch(const rpc::Call& call, rpc::Responder responder) {
+  auto request = decode_batch(call.params);
+  if (!request) return responder.fail(request.error());
+  write(*request, call.method, std::move(responder));
+}
+
+// The machine answers in the same step where it refuses, passes on or gathers; the request's bytes are needed no longer.
+void Service::write(WriteRequest& request, std::string_view method, rpc::Responder responder) {
+  if (!machine_) return responder.fail({Code::unavailable, "starting"});
+  const auto map = machine_->installed(request.table);
+  if (map && request.txnseq > map->txnseq) {
+    auto params = std::make_shared<Raw>(request.params);
+    const auto again = [this, params, method = Raw(method), responder] {
+      auto same = method == "put" ? decode_put(*params) : method == "delete" ? decode_delete(*params) : decode_batch(*params);
+      if (same) write(*same, method, responder);
+    };
+    const auto give_up = [responder] { responder.fail({Code::unavailable, "the map that the request names did not come in time"}); };
+    return park(Raw(request.table), request.txnseq, loop_.now() + request.deadline(), params->size(), again, give_up);
+  }
+  counts_.writes++;
+  const auto id = ++last_id_;
+  requests_.emplace(id, Pending{std::move(responder)});
+  current_ = &request;
+  current_method_ = method;
+  push::WriteAsked asked;
+  asked.request = id;
+  asked.table = request.table;
+  asked.keys = request.keys;
+  asked.bytes = request.bytes;
+  asked.txnseq = request.txnseq;
+  asked.level = request.level;
+  asked.deadline = loop_.now() + request.deadline();
+  asked.hop = request.hop;
+  asked.version = request.version;
+  input(asked);
+  flush_soon();
+}
+
+}  // namespace cantle::partd

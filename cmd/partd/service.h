@@ -1,0 +1,305 @@
+// Service: the shell around the machine of a push server: it keeps bytes, threads, sockets and files, and does what
+// proto::PushServer says. One a process.
+//
+//   service.cc        the parts, the start, the end
+//   follow.cc         the coordination service: who lives, which tables there are, their maps
+//   effects.cc        what the machine asked for
+//   serve_write.cc    put, delete, batch
+//   serve_read.cc     get, scan
+//   serve_peer.cc     push.write, push.read, push.scan, bulk.*, digest, epochs, beacon
+//   serve_admin.cc    route, status, hash, sample, drop, drain, mover.view, map.changed
+//   request.h         requests as they stand on the wire, decoded by hand
+//
+// Use
+//   Service service(loop, config);
+//   TRY(service.open());                       // data directory, recovery: blocks for as long as that takes
+//   service.start(on_ready, on_fail);          // then the loop
+//   service.drain(done);
+//
+// Invariants
+//   * Effects of a step are performed in order; what they lead to at once is queued, never stepped inside.
+//   * A request's bytes are used during its own step only; what must wait is copied.
+//   * After a failed sync or write nothing is acknowledged any more and the process ends (S61).
+// Threads: the loop's; the store has threads of its own.
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "cmd/partd/config.h"
+#include "cmd/partd/enroll.h"
+#include "cmd/partd/links.h"
+#include "cmd/partd/request.h"
+#include "cmd/partd/state_file.h"
+#include "lib/client/md_client.h"
+#include "lib/client/servers.h"
+#include "lib/coord/registration.h"
+#include "lib/coord/timers.h"
+#include "lib/daemon/sockets.h"
+#include "lib/io/loop.h"
+#include "lib/io/timer.h"
+#include "lib/proto/push_server.h"
+#include "lib/rpc/server.h"
+#include "lib/store/data_dir.h"
+#include "lib/store/engine.h"
+#include "lib/store/lmdb_index.h"
+#include "lib/store/position_store.h"
+
+namespace cantle::partd {
+
+namespace push = proto::push;
+
+constexpr base::Duration kTickEvery = std::chrono::milliseconds(10);
+constexpr base::Duration kStoreTickEvery = std::chrono::milliseconds(100);
+constexpr base::Duration kPositionsEvery = std::chrono::milliseconds(500);
+constexpr base::Duration kReconcileEvery = std::chrono::seconds(2);   // the slow timer behind every watch (R29)
+constexpr base::Duration kRetryEvery = std::chrono::milliseconds(250);  // of what the coordination service did not take
+constexpr base::Duration kForwardTimeout = std::chrono::seconds(30);
+constexpr base::Duration kReadTimeout = std::chrono::seconds(2);       // of a peer's answer to push.read
+constexpr base::Duration kLoopReads = std::chrono::milliseconds(2);    // of a turn; then reads go to the read threads
+constexpr size_t kParkedMax = 4096;                                    // requests that wait for a newer map
+constexpr size_t kParkedBytesMax = size_t{32} << 20;
+constexpr base::Duration kDrainWrites = std::chrono::seconds(10);
+
+class Service {
+ public:
+  Service(io::Loop& loop, Config config);
+  ~Service();
+  Service(const Service&) = delete;
+  Service& operator=(const Service&) = delete;
+
+  // identity errors (exit status 78) among others.
+  base::Status open();
+  void start(std::function<void()> on_ready, std::function<void(base::Error)> on_fail);
+  void drain(std::function<void()> done);
+  std::string status_line() const;
+  bool healthy() const;
+
+ private:
+  using Raw = std::string;  // an encoded map
+  struct Pending {          // a client's write
+    rpc::Responder responder;
+  };
+  struct Call {  // a message of another server, or of a mover
+    rpc::Responder responder;
+    enum class Kind : uint8_t { write, bulk, drop } kind = Kind::write;
+    std::string records;  // until it is appended
+  };
+  struct Gathered {
+    std::string payload;
+    uint32_t count = 0;
+    bool refused = false;  // the store did not take it: nothing is sent
+  };
+  struct Parked {
+    base::Instant deadline;
+    model::TxnSeq at_least;
+    size_t bytes = 0;
+    std::function<void()> again;
+    std::function<void()> give_up;
+  };
+  struct Followed {
+    std::unique_ptr<client::MapFollower> follower;
+    model::Keyspace keyspace = model::Keyspace::range;
+    model::TxnSeq observed_wanted, observed_done;  // observed/<server>
+    bool publishing = false;
+    bool had_map = false, gone = false;
+  };
+
+  // service.cc
+  base::Status open_store(const model::ClusterUuid& cluster);
+  store::EngineConfig engine_config() const;
+  void on_coord(coord::Event event);
+  void check_cluster();
+  void cluster_known(const model::ClusterUuid& cluster);
+  void enroll();
+  void enrolled(const Enrollment::Answer& answer);
+  base::Status listen();
+  void register_active();
+  void update_active();
+  void tick();
+  void maybe_ready();
+  void fail(base::Error error);
+  void add_handlers();
+  void wait_for_writes(base::Instant deadline, std::function<void()> done);
+
+  // the machine
+  push::Now now();
+  void input(const push::Input& in);
+  void flush_soon();
+
+  // follow.cc
+  void read_live();
+  void live_came();
+  void read_tables();
+  void tables_came(const std::vector<std::string>& names);
+  void follow(const std::string& table, model::Keyspace keyspace);
+  void map_came(const std::string& table, std::shared_ptr<const model::Metadata> map);
+  void hint(const std::string& table, model::TxnSeq at_least);
+  void ask_about_dropped();
+  void publish_observed(const std::string& table);
+  void observed_failed(const std::string& table, const std::string& why);
+  void read_positions();
+  void notify_pusher(std::string_view method, std::string_view params);
+  void park(const std::string& table, model::TxnSeq at_least, base::Instant deadline, size_t bytes, std::function<void()> again,
+            std::function<void()> give_up);
+  void unpark(const std::string& table);
+  void expire_parked();
+  void read_numbers();
+  void publish_systems();
+  void next_system();
+
+  // effects.cc
+  void perform(push::Gather& e);
+  void perform(push::Append& e);
+  void perform(push::Send& e);
+  void perform(push::Forget& e);
+  void perform(push::Reply& e);
+  void perform(push::Forward& e);
+  void perform(push::FetchMap& e);
+  void perform(push::AppendReceived& e);
+  void perform(push::Answer& e);
+  void perform(push::Create& e);
+  void perform(push::Divide& e);
+  void perform(push::SetAside& e);
+  void perform(push::Drop& e);
+  void perform(push::MarkAvailable& e);
+  void perform(push::PublishObserved& e);
+  void perform(push::MapShown& e);
+  void perform(push::Remember& e);
+  void perform(push::AskEpochs& e);
+  void perform(push::SendBeacon& e);
+  void perform(push::SetLive& e);
+  void perform(push::ForgetLive& e);
+  void perform(push::Say& e);
+  void perform(push::Exit& e);
+
+  // serve_write.cc
+  void serve_put(const rpc::Call& call, rpc::Responder responder);
+  void serve_delete(const rpc::Call& call, rpc::Responder responder);
+  void serve_batch(const rpc::Call& call, rpc::Responder responder);
+  void write(WriteRequest& request, std::string_view method, rpc::Responder responder);
+
+  // serve_read.cc
+  void serve_get(const rpc::Call& call, rpc::Responder responder);
+  void get(std::string_view params, rpc::Responder responder, bool parked);
+  void get_here(const GetView& request, const push::Where& where, std::string_view params, rpc::Responder responder);
+  void get_many(const GetView& request, const push::Where& where, rpc::Responder responder);
+  void serve_scan(const rpc::Call& call, rpc::Responder responder);
+  void scan(std::string_view params, rpc::Responder responder, bool parked);
+  struct ScanPlan;
+  void scan_one(const ScanPlan& plan, rpc::Responder responder);
+  void scan_many(const ScanPlan& plan, const push::Where& where, rpc::Responder responder);
+  void read_page(const model::PartitionId& log, store::ScanRange range, std::function<void(base::Result<model::PushScanReply>)> done);
+  void forward(const model::ServerId& to, std::string_view method, std::string_view params, model::TxnSeq txnseq, base::Duration timeout,
+               rpc::Responder responder);
+  // Reads on the loop while its turn is young; past that they go to the read threads, so that page faults cost nobody a lease.
+  bool read_on_loop();
+
+  // serve_peer.cc
+  void serve_push_write(const rpc::Call& call, rpc::Responder responder);
+  void serve_push_read(const rpc::Call& call, rpc::Responder responder);
+  void serve_push_scan(const rpc::Call& call, rpc::Responder responder);
+  void serve_bulk_begin(const rpc::Call& call, rpc::Responder responder);
+  void serve_bulk_block(const rpc::Call& call, rpc::Responder responder);
+  void serve_snapshot(std::shared_ptr<model::BulkBlock> message, rpc::Responder responder);
+  void serve_bulk_end(const rpc::Call& call, rpc::Responder responder);
+  void serve_digest(const rpc::Call& call, rpc::Responder responder);
+  void serve_epochs(const rpc::Call& call, rpc::Responder responder);
+  void serve_beacon(const rpc::Call& call);
+  template <class Message>
+  void admitted(std::shared_ptr<Message> message, push::Purpose purpose, rpc::Responder responder,
+                std::function<void(const model::PartitionId&)> act, bool parked = false);
+  // The machine answers by itself; only a map that is missing is waited for here.
+  template <class Message, class Feed>
+  void received(std::shared_ptr<Message> message, push::Purpose purpose, rpc::Responder responder, Feed feed, bool parked = false);
+
+  // serve_admin.cc
+  void serve_route(const rpc::Call& call, rpc::Responder responder);
+  void serve_status(const rpc::Call& call, rpc::Responder responder);
+  void serve_hash(const rpc::Call& call, rpc::Responder responder);
+  void serve_sample(const rpc::Call& call, rpc::Responder responder);
+  void serve_drop(const rpc::Call& call, rpc::Responder responder);
+  void serve_drain(const rpc::Call& call, rpc::Responder responder);
+  void serve_view(const rpc::Call& call, rpc::Responder responder);
+  void serve_map_changed(const rpc::Call& call);
+  model::RoutePartition route_of(const model::Partition& p) const;
+  model::StatusReply status(const std::string& table);
+  base::Result<model::SampleReply> sampled(const model::PartitionId& partition, uint32_t points, const std::vector<std::string>& keys);
+  model::ServerNumber number_of(const model::ServerId& server) const;
+
+  io::Loop& loop_;
+  Config config_;
+  model::ServerId self_;
+  base::SystemRandom random_;
+  base::Instant began_;
+
+  store::RealDisk disk_;
+  store::ThreadExecutor executor_;
+  std::unique_ptr<store::LmdbIndexFactory> indexes_;
+  std::unique_ptr<store::DataDir> dir_;
+  std::unique_ptr<store::LivePage> page_;
+  std::unique_ptr<store::Engine> engine_;
+  std::unique_ptr<store::PositionStore> positions_;
+  StateFile state_;
+  bool store_read_only_ = false;
+
+  coord::Layout layout_;
+  coord::LoopTimers timers_;
+  std::unique_ptr<coord::Session> session_;
+  std::unique_ptr<Enrollment> enrollment_;
+  std::unique_ptr<coord::Registration> registration_;
+  std::unique_ptr<client::CoordServers> servers_;
+  std::unique_ptr<client::MdClient> md_;
+  std::unique_ptr<Links> links_;
+  rpc::Server server_;
+  std::unique_ptr<rpc::Peer> pusher_;
+  std::set<uint64_t> pusher_connections_;  // those that asked for mover.view
+  daemon::Listening listening_;
+  model::ClusterUuid cluster_;
+  bool checking_cluster_ = false, active_readonly_ = false, known_name_ = false;
+
+  std::map<std::string, Followed> tables_;
+  bool tables_known_ = false, live_reading_ = false, live_again_ = false, tables_reading_ = false, tables_again_ = false;
+  base::Instant reconcile_at_, store_tick_at_, positions_at_;
+  std::map<std::string, std::deque<Parked>> parked_;
+  size_t parked_count_ = 0, parked_bytes_ = 0;
+  std::deque<std::pair<std::string, std::string>> systems_;  // path and text to write
+  std::map<std::string, std::string> systems_done_;
+  bool writing_system_ = false;
+  std::map<model::ServerId, model::ServerNumber> numbers_;  // of nodes/info
+  std::set<model::ServerId> asking_number_;
+
+  std::unique_ptr<proto::PushServer> machine_;
+  std::deque<push::Input> inputs_;
+  push::Effects effects_;
+  bool stepping_ = false, flush_planned_ = false;
+  uint64_t last_id_ = 0;
+  std::unordered_map<push::RequestId, Pending> requests_;
+  std::unordered_map<push::CallId, Call> calls_;
+  std::unordered_map<push::BatchId, Gathered> batches_;
+  const WriteRequest* current_ = nullptr;  // the request whose step this is
+  std::string_view current_method_;
+  std::string answer_;                     // answers are built here
+  uint64_t read_turn_ = 0;
+  uint32_t turn_reads_ = 0;
+  base::Instant turn_began_;
+  bool turn_old_ = false;
+  struct {
+    uint64_t gets = 0, scans = 0, writes = 0, received = 0, forwarded = 0, async_reads = 0;
+  } counts_;
+
+  io::Timer tick_timer_;
+  std::function<void()> on_ready_;
+  std::function<void(base::Error)> on_fail_;
+  bool ready_ = false, draining_ = false, failed_ = false;
+  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
+};
+
+}  // namespace cantle::partd
