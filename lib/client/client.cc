@@ -99,8 +99,8 @@ void Client::call(const model::ServerId& server, std::string method, std::string
 void Client::after(base::Duration delay, std::function<void()> fn) {
   auto& slot = timers_.emplace_back();
   auto at = std::prev(timers_.end());
-  slot = std::make_unique<io::Timer>(loop_, [this, at, fn = std::move(fn)] {
-    const auto run = std::move(fn);
+  slot = std::make_unique<io::Timer>(loop_, [this, at, fn = std::move(fn)]() mutable {
+    const auto run = std::move(fn);  // the timer, and this function with it, ends first
     timers_.erase(at);
     run();
   });
