@@ -53,11 +53,9 @@ class PositionStore {
 
   base::Result<std::optional<Position>> get(const PositionKey& key);
   base::Status put(const PositionKey& key, const Position& position);
-  base::Status put(const std::vector<std::pair<PositionKey, Position>>& positions);  // in one transaction
+  // In one transaction: after a divide, the parent's positions become the children's too.
+  base::Status put(const std::vector<std::pair<PositionKey, Position>>& positions);
   base::Status remove(const PositionKey& key);
-  // A divide: the positions of `parent`'s tenure become the children's too (replication goes on, nothing is
-  // sent again). In one transaction; those of the parent stay until they are removed.
-  base::Status carry_over(const model::AssignmentId& parent_own, const std::vector<std::pair<PositionKey, Position>>& children);
   base::Result<std::map<PositionKey, Position>> all();
 
  private:

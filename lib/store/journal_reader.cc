@@ -1,0 +1,323 @@
+#include "lib/store/journal_reader.h"
+
+#include <algorithm>
+#include <map>
+
+#include "lib/base/check.h"
+#include "lib/store/divide.h"
+#include "lib/store/journal_format.h"
+#include "lib/store/recovery.h"
+
+namespace cantle::store {
+namespace {
+
+using base::Code;
+using base::ok;
+using model::LogPoint;
+using model::Lsn;
+using model::PartitionId;
+
+constexpr uint64_t kMarkEvery = uint64_t{256} << 10;  // of a segment: a mark of the sparse index, for each partition
+constexpr size_t kFilesMax = 4;                        // segments kept open
+
+struct Mark {
+  Lsn first;
+  JournalPosition at;
+};
+
+// What was seen of one partition's own blocks.
+struct PartLog {
+  std::vector<Mark> marks;  // ascending
+  Lsn oldest;               // first LSN of the first block; 0: none seen
+  LogPoint before;          // what that block says came before it
+  LogPoint end;
+  bool any() const { return oldest.value != 0; }
+};
+
+struct Origin {
+  PartitionId parent;
+  LogPoint at;
+};
+
+}  // namespace
+
+struct JournalReader::Impl {
+  explicit Impl(Disk& d) : disk(d) {}
+
+  base::Status advance(const JournalPosition& end);
+  base::Result<bool> scan_segment(const JournalPosition& end);
+  base::Status take(const Frame& frame, SegmentScanner& scanner);
+  void take_data(const Frame& frame);
+  void forget_below(uint64_t segment);
+  base::Result<std::shared_ptr<File>> open(uint64_t segment);
+  base::Result<bool> gone(uint64_t segment);
+
+  // Whose own blocks hold an LSN of this partition's log.
+  PartitionId owner(PartitionId partition, Lsn lsn) const;
+  const PartLog* own(const PartitionId& partition) const {
+    const auto it = logs.find(partition);
+    return it == logs.end() ? nullptr : &it->second;
+  }
+  // Calls `each` with the partition's blocks from the one that holds `from` on, until it returns false.
+  enum class Walked : uint8_t { done, stopped, gone };
+  base::Result<Walked> walk(const PartitionId& partition, Lsn from, bool payload,
+                            const std::function<base::Result<bool>(const Frame&, std::string_view)>& each);
+
+  Disk& disk;
+  JournalPosition seen;  // sequence 0: nothing yet
+  std::map<PartitionId, PartLog> logs;
+  std::map<PartitionId, Origin> origins;
+  std::vector<Divided> divides;
+  uint64_t damaged = 0;
+  std::map<uint64_t, std::shared_ptr<File>> files;
+};
+
+base::Result<std::shared_ptr<File>> JournalReader::Impl::open(uint64_t segment) {
+  if (const auto it = files.find(segment); it != files.end()) return it->second;
+  TRY_ASSIGN(auto file, disk.open(segment_path(segment), OpenMode::read));
+  if (files.size() >= kFilesMax) files.erase(files.begin());
+  return files[segment] = std::move(file);
+}
+
+// Retired or recycled while we had it open?
+base::Result<bool> JournalReader::Impl::gone(uint64_t segment) {
+  TRY_ASSIGN(const bool there, disk.exists(segment_path(segment)));
+  if (!there) files.erase(segment);
+  return !there;
+}
+
+base::Status JournalReader::Impl::advance(const JournalPosition& end) {
+  if (end.sequence <= seen.sequence) return ok();
+  if (seen.segment != end.segment) {  // segments may have been retired
+    TRY_ASSIGN(const auto segments, list_segments(disk));
+    const uint64_t oldest = segments.empty() ? end.segment : segments.front();
+    forget_below(oldest);
+    if (seen.segment < oldest) seen = {oldest, 0, seen.sequence};
+  }
+  while (seen.sequence < end.sequence) {
+    TRY_ASSIGN(const bool more, scan_segment(end));
+    if (!more) break;
+  }
+  seen = end;
+  return ok();
+}
+
+// From where we are to the end of that segment, or to `end`. False: there is nothing more.
+base::Result<bool> JournalReader::Impl::scan_segment(const JournalPosition& end) {
+  const bool last = seen.segment >= end.segment;
+  auto file = open(seen.segment);
+  if (!file && file.error().code != Code::not_found) return base::fail(std::move(file).error());
+  if (file) {
+    TRY_ASSIGN(const auto size, (*file)->size());
+    SegmentScanner scanner(**file, seen.segment, seen.offset, last ? std::min(size, end.offset) : size);
+    for (;;) {
+      TRY_ASSIGN(auto frame, scanner.look(false));
+      if (!frame || frame->at.sequence < seen.sequence) {
+        // Nothing of the sequence that is due: the end of the segment, or a damaged place in it.
+        TRY_ASSIGN(frame, scanner.search(seen.sequence == 0 ? 0 : seen.sequence - 1));
+        if (!frame) break;
+      }
+      if (seen.sequence != 0 && frame->at.sequence > seen.sequence) damaged++;
+      seen = frame->end();
+      scanner.pass(*frame);
+      TRY(take(*frame, scanner));
+    }
+  }
+  if (last) return false;
+  seen = {seen.segment + 1, 0, seen.sequence};
+  return true;
+}
+
+base::Status JournalReader::Impl::take(const Frame& frame, SegmentScanner&) {
+  if (frame.header.kind == model::BlockKind::data) {
+    take_data(frame);
+    return ok();
+  }
+  if (frame.header.kind != model::BlockKind::divide) return ok();
+  TRY_ASSIGN(auto file, open(frame.at.segment));
+  TRY_ASSIGN(const auto payload, file->read(frame.at.offset + kFrameAndHeader, frame.header.length));
+  if (!wire::check_payload(frame.header, payload)) {
+    damaged++;
+    return ok();
+  }
+  TRY_ASSIGN(const auto note, decode_note(payload));
+  Divided d;
+  d.attempt = note.attempt;
+  d.parent = note.parent;
+  d.low = note.low.partition;
+  d.high = note.high.partition;
+  d.at = note.at;
+  d.point = note.point;
+  d.has_low = !note.low.assignment.none();
+  d.has_high = !note.high.assignment.none();
+  if (d.has_low) origins[d.low] = {d.parent, d.at};
+  if (d.has_high) origins[d.high] = {d.parent, d.at};
+  divides.push_back(std::move(d));
+  return ok();
+}
+
+void JournalReader::Impl::take_data(const Frame& frame) {
+  const auto& h = frame.header;
+  auto& log = logs[h.partition];
+  const LogPoint before{h.prev_epoch, h.prev_lsn, h.prev_crc};
+  // A log that begins again: another tenure of the partition.
+  if (log.any() && h.first <= log.end.lsn) log = {};
+  if (!log.any()) {
+    log.oldest = h.first;
+    log.before = before;
+  }
+  if (log.marks.empty() || log.marks.back().at.segment != frame.at.segment || frame.at.offset - log.marks.back().at.offset >= kMarkEvery)
+    log.marks.push_back({h.first, frame.at});
+  log.end = {h.epoch, h.last(), h.header_crc};
+}
+
+void JournalReader::Impl::forget_below(uint64_t segment) {
+  files.erase(files.begin(), files.lower_bound(segment));
+  for (auto it = logs.begin(); it != logs.end();) {
+    auto& log = it->second;
+    const auto keep = std::find_if(log.marks.begin(), log.marks.end(), [&](const Mark& m) { return m.at.segment >= segment; });
+    if (keep == log.marks.begin()) {
+      ++it;
+    } else if (keep == log.marks.end()) {
+      it = logs.erase(it);
+    } else {
+      log.oldest = keep->first;  // a mark stands at the first block of each segment
+      log.before = {};
+      log.marks.erase(log.marks.begin(), keep);
+      ++it;
+    }
+  }
+}
+
+PartitionId JournalReader::Impl::owner(PartitionId partition, Lsn lsn) const {
+  for (auto it = origins.find(partition); it != origins.end() && lsn <= it->second.at.lsn; it = origins.find(partition))
+    partition = it->second.parent;
+  return partition;
+}
+
+base::Result<JournalReader::Impl::Walked> JournalReader::Impl::walk(
+    const PartitionId& partition, Lsn from, bool payload, const std::function<base::Result<bool>(const Frame&, std::string_view)>& each) {
+  const PartLog* log = own(partition);
+  CHECK(log != nullptr && log->any());
+  auto mark = std::upper_bound(log->marks.begin(), log->marks.end(), from, [](Lsn lsn, const Mark& m) { return lsn < m.first; });
+  if (mark != log->marks.begin()) --mark;
+  JournalPosition at = mark->at;
+  for (; at.segment <= seen.segment; at = {at.segment + 1, 0, at.sequence}) {
+    auto file = open(at.segment);
+    if (!file && file.error().code == Code::not_found) return Walked::gone;
+    if (!file) return base::fail(std::move(file).error());
+    TRY_ASSIGN(const auto size, (*file)->size());
+    SegmentScanner scanner(**file, at.segment, at.offset, at.segment == seen.segment ? std::min(size, seen.offset) : size);
+    for (;;) {
+      TRY_ASSIGN(auto frame, scanner.look(payload));
+      if (!frame || frame->at.sequence < at.sequence) {
+        TRY_ASSIGN(const bool lost, gone(at.segment));
+        if (lost) return Walked::gone;
+        TRY_ASSIGN(frame, scanner.search(at.sequence == 0 ? 0 : at.sequence - 1));
+        if (!frame) break;
+      }
+      at.sequence = frame->at.sequence + 1;
+      const auto& h = frame->header;
+      if (h.kind == model::BlockKind::data && h.partition == partition && h.last() >= from) {
+        TRY_ASSIGN(const bool go_on, each(*frame, scanner.payload()));
+        if (!go_on || h.last() >= log->end.lsn) return Walked::stopped;
+      }
+      scanner.pass(*frame);
+    }
+  }
+  return Walked::done;
+}
+
+// --- the door -----------------------------------------------------------------------------------
+
+JournalReader::JournalReader(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+JournalReader::~JournalReader() = default;
+
+base::Result<std::unique_ptr<JournalReader>> JournalReader::open(Disk& disk) {
+  return std::unique_ptr<JournalReader>(new JournalReader(std::make_unique<Impl>(disk)));
+}
+
+base::Status JournalReader::advance(const JournalPosition& durable_end) { return impl_->advance(durable_end); }
+JournalPosition JournalReader::seen() const { return impl_->seen; }
+const std::vector<Divided>& JournalReader::divides() const { return impl_->divides; }
+uint64_t JournalReader::damaged_places() const { return impl_->damaged; }
+
+std::optional<LogPoint> JournalReader::end(const PartitionId& partition) const {
+  if (const auto* log = impl_->own(partition); log != nullptr && log->any()) return log->end;
+  if (const auto it = impl_->origins.find(partition); it != impl_->origins.end()) return it->second.at;
+  return std::nullopt;
+}
+
+std::optional<Lsn> JournalReader::oldest(const PartitionId& partition) const {
+  std::optional<Lsn> found;
+  auto p = partition;
+  for (;;) {
+    if (const auto* log = impl_->own(p); log != nullptr && log->any()) found = log->oldest;
+    const auto it = impl_->origins.find(p);
+    if (it == impl_->origins.end()) return found;
+    p = it->second.parent;
+  }
+}
+
+base::Result<Contains> JournalReader::contains(const PartitionId& partition, const LogPoint& point) {
+  if (point.lsn.value == 0) return Contains::yes;
+  for (auto it = impl_->origins.find(partition); it != impl_->origins.end(); it = impl_->origins.find(it->second.parent))
+    if (it->second.at == point) return Contains::yes;
+  const auto owner = impl_->owner(partition, point.lsn);
+  const auto* log = impl_->own(owner);
+  if (log == nullptr || !log->any()) return Contains::gone;
+  if (point == log->before || point == log->end) return Contains::yes;
+  if (point.lsn > log->end.lsn) return Contains::no;
+  if (point.lsn < log->oldest) return Contains::gone;
+  Contains answer = Contains::no;
+  TRY_ASSIGN(const auto walked, impl_->walk(owner, point.lsn, false, [&](const Frame& f, std::string_view) -> base::Result<bool> {
+    const auto& h = f.header;
+    if (LogPoint{h.epoch, h.last(), h.header_crc} == point) answer = Contains::yes;
+    return false;
+  }));
+  return walked == Impl::Walked::gone ? Contains::gone : answer;
+}
+
+base::Result<LogPart> JournalReader::read(const PartitionId& partition, Lsn from, size_t max_bytes) {
+  LogPart part;
+  part.next = {std::max<uint64_t>(from.value, 1)};
+  const auto finish = end(partition);
+  size_t bytes = 0;
+  while (finish && part.next <= finish->lsn && bytes < max_bytes) {
+    const auto owner = impl_->owner(partition, part.next);
+    const auto* log = impl_->own(owner);
+    if (log == nullptr || !log->any() || part.next < log->oldest) {
+      part.gone = part.blocks.empty();
+      return part;
+    }
+    const Lsn before = part.next;
+    bool hole = false;
+    TRY_ASSIGN(const auto walked, impl_->walk(owner, part.next, true, [&](const Frame& f, std::string_view payload) -> base::Result<bool> {
+      hole = f.header.first > part.next;
+      if (hole) {  // told by itself: what comes before it is given first
+        if (part.blocks.empty()) part.next = f.header.first;
+        return false;
+      }
+      part.blocks.push_back({f.header, std::string(payload), f.at});
+      part.next = f.header.last().next();
+      bytes += payload.size();
+      return bytes < max_bytes;
+    }));
+    if (walked == Impl::Walked::gone) {
+      part.gone = part.blocks.empty();
+      return part;
+    }
+    if (hole) {
+      part.gap = part.blocks.empty();
+      return part;
+    }
+    if (part.next == before) {  // the last blocks of this log are damaged
+      part.gap = part.blocks.empty();
+      if (part.gap) part.next = log->end.lsn.next();
+      return part;
+    }
+  }
+  return part;
+}
+
+}  // namespace cantle::store

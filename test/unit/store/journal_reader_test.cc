@@ -1,0 +1,167 @@
+#include "lib/store/journal_reader.h"
+
+#include <gtest/gtest.h>
+
+#include "test/unit/store/engine_fixture.h"
+
+namespace cantle::store {
+namespace {
+
+// The keys of a partition's log from an LSN on, read in small steps.
+std::vector<std::string> keys(JournalReader& reader, uint8_t p, uint64_t from, size_t step = 1) {
+  std::vector<std::string> out;
+  for (model::Lsn next{from};;) {
+    auto part = reader.read(partition(p), next, step);
+    EXPECT_TRUE(part);
+    if (part->gone) out.push_back("(gone)");
+    if (part->gap) out.push_back("(gap)");
+    for (const auto& block : part->blocks) {
+      wire::RecordReader in(block.payload);
+      for (model::RecordView r; in.next(r);) out.emplace_back(r.key);
+    }
+    if (part->gone || part->next == next || (part->blocks.empty() && !part->gap)) return out;
+    next = part->next;
+  }
+}
+
+struct Read : Store {
+  std::unique_ptr<JournalReader> reader;
+  Read() {
+    EXPECT_TRUE(open());
+    EXPECT_TRUE(create(1, 1));
+    reader = std::move(*JournalReader::open(disk));
+  }
+  void advance() { ASSERT_TRUE(reader->advance(engine->status().head)); }
+};
+
+TEST(JournalReader, gives_a_partitions_blocks_in_order_and_follows) {
+  Read s;
+  ASSERT_TRUE(s.create(2, 2));
+  s.advance();
+  EXPECT_FALSE(s.reader->end(partition(1)));
+  for (int i = 0; i < 5; i++) {
+    ASSERT_TRUE(s.write(1, "a" + std::to_string(i), "v"));
+    ASSERT_TRUE(s.write(2, "b" + std::to_string(i), "v"));
+  }
+  s.advance();
+  EXPECT_EQ(keys(*s.reader, 1, 1), (std::vector<std::string>{"a0", "a1", "a2", "a3", "a4"}));
+  EXPECT_EQ(keys(*s.reader, 2, 3), (std::vector<std::string>{"b2", "b3", "b4"}));
+  EXPECT_EQ(*s.reader->end(partition(1)), *s.engine->durable(partition(1)));
+  EXPECT_EQ(s.reader->oldest(partition(2))->value, 1U);
+  ASSERT_TRUE(s.append(1, {put("a5", "v", 9), put("a6", "v", 9), put("a7", "v", 9)}));
+  s.run();
+  EXPECT_EQ(keys(*s.reader, 1, 6).size(), 0U);  // not past what it was told is durable
+  s.advance();
+  EXPECT_EQ(keys(*s.reader, 1, 7), (std::vector<std::string>{"a5", "a6", "a7"}));  // the block that holds LSN 7
+}
+
+TEST(JournalReader, says_whether_a_point_is_in_the_log) {
+  Read s;
+  std::vector<model::LogPoint> points;
+  for (int i = 0; i < 4; i++) {
+    ASSERT_TRUE(s.append(1, {put("x", "1", s.ms++), put("y", "1", s.ms++)}));
+    s.run();
+    points.push_back(*s.engine->durable(partition(1)));
+  }
+  s.advance();
+  for (auto p : points) {
+    EXPECT_EQ(s.reader->contains(partition(1), p).value(), Contains::yes);
+    p.crc++;
+    EXPECT_EQ(s.reader->contains(partition(1), p).value(), Contains::no);
+    p.crc--;
+    p.lsn.value--;  // inside a block
+    EXPECT_EQ(s.reader->contains(partition(1), p).value(), Contains::no);
+  }
+  EXPECT_EQ(s.reader->contains(partition(1), {{1}, {100}, 1}).value(), Contains::no);
+  EXPECT_EQ(s.reader->contains(partition(1), {}).value(), Contains::yes);
+}
+
+TEST(JournalReader, leads_a_childs_reader_into_the_parents_log) {
+  Read s;
+  for (const char* k : {"a", "m", "b"}) ASSERT_TRUE(s.write(1, k, "v"));
+  const auto middle = *s.engine->durable(partition(1));
+  ASSERT_TRUE(s.write(1, "n", "v"));
+  ASSERT_TRUE(s.engine->divide(partition(1), id_of<model::AttemptId>(1), "m", {partition(2), {2}, assignment(2)}, {partition(3), {3}, {}}, nullptr));
+  s.run();
+  s.advance();
+  EXPECT_EQ(s.reader->end(partition(2))->lsn.value, 4U);
+  EXPECT_EQ(keys(*s.reader, 2, 1), (std::vector<std::string>{"a", "m", "b", "n"}));
+  ASSERT_TRUE(s.write(2, "c", "v"));
+  ASSERT_TRUE(s.write(2, "d", "v"));
+  s.advance();
+  EXPECT_EQ(keys(*s.reader, 2, 1), (std::vector<std::string>{"a", "m", "b", "n", "c", "d"}));
+  EXPECT_EQ(keys(*s.reader, 2, 1, 1 << 20), (std::vector<std::string>{"a", "m", "b", "n", "c", "d"}));
+  EXPECT_EQ(keys(*s.reader, 1, 1), (std::vector<std::string>{"a", "m", "b", "n"}));
+  EXPECT_EQ(s.reader->contains(partition(2), middle).value(), Contains::yes);
+  EXPECT_EQ(s.reader->oldest(partition(2))->value, 1U);
+  ASSERT_EQ(s.reader->divides().size(), 1U);
+  EXPECT_EQ(s.reader->divides()[0].point, "m");
+  EXPECT_TRUE(s.reader->divides()[0].has_low);
+  EXPECT_FALSE(s.reader->divides()[0].has_high);
+}
+
+TEST(JournalReader, reports_a_gap_where_a_block_is_damaged) {
+  Read s;
+  std::vector<uint64_t> at;
+  for (int i = 0; i < 6; i++) {
+    at.push_back(s.engine->status().head.offset);
+    ASSERT_TRUE(s.write(1, "k" + std::to_string(i), "v"));
+  }
+  for (const size_t where : {size_t{10}, size_t{170}}) {  // the frame; the payload
+    s.disk.flip("journal/000000000001.seg", at[2] + where);
+    s.reader = std::move(*JournalReader::open(s.disk));
+    s.advance();
+    EXPECT_EQ(keys(*s.reader, 1, 1), (std::vector<std::string>{"k0", "k1", "(gap)", "k3", "k4", "k5"}));
+    s.disk.flip("journal/000000000001.seg", at[2] + where);
+  }
+  s.disk.flip("journal/000000000001.seg", at[5] + 170);
+  s.reader = std::move(*JournalReader::open(s.disk));
+  s.advance();
+  EXPECT_EQ(keys(*s.reader, 1, 5), (std::vector<std::string>{"k4", "(gap)"}));
+}
+
+TEST(JournalReader, what_was_retired_is_gone_and_not_an_error) {
+  Read s;
+  s.config.retention_bytes = 1;
+  s.kill();
+  ASSERT_TRUE(s.open());
+  ASSERT_TRUE(s.write(1, "first", "v"));
+  const auto first = *s.engine->durable(partition(1));
+  s.advance();
+  for (int i = 0; i < 200; i++) {
+    ASSERT_TRUE(s.write(1, std::to_string(i), std::string(2000, 'x')));
+    if (i % 10 == 0) s.pass(std::chrono::seconds(6));
+  }
+  EXPECT_EQ(keys(*s.reader, 1, 1), (std::vector<std::string>{"(gone)"}));
+  s.advance();
+  EXPECT_EQ(keys(*s.reader, 1, 1), (std::vector<std::string>{"(gone)"}));
+  EXPECT_EQ(s.reader->contains(partition(1), first).value(), Contains::gone);
+  EXPECT_GT(s.reader->oldest(partition(1))->value, 1U);
+  const auto rest = keys(*s.reader, 1, s.reader->oldest(partition(1))->value);
+  EXPECT_EQ(rest.back(), "199");
+  auto fresh = std::move(*JournalReader::open(s.disk));
+  ASSERT_TRUE(fresh->advance(s.engine->status().head));
+  EXPECT_EQ(keys(*fresh, 1, 201).back(), "199");
+}
+
+TEST(JournalReader, goes_on_over_restarts_of_the_writer) {
+  Read s;
+  std::vector<std::string> expected;
+  base::SeededRandom random(5);
+  for (int life = 0; life < 10; life++) {
+    for (int i = 0; i < 7; i++) {
+      expected.push_back(std::to_string(life) + "-" + std::to_string(i));
+      ASSERT_TRUE(s.write(1, expected.back(), std::string(random.below(4000), 'x')));
+    }
+    s.advance();
+    (void)s.append(1, {put("never written", "v", s.ms++)});
+    s.kill();  // the writer alone; the host and its reader go on
+    ASSERT_TRUE(s.open());
+  }
+  s.advance();
+  EXPECT_EQ(keys(*s.reader, 1, 1), expected);
+  EXPECT_EQ(s.reader->damaged_places(), 0U);
+}
+
+}  // namespace
+}  // namespace cantle::store

@@ -1,0 +1,243 @@
+// Recovery: torn tails, damage, lost files, a lost or old index.
+#include "lib/store/recovery.h"
+
+#include <gtest/gtest.h>
+
+#include "lib/store/journal_format.h"
+#include "test/unit/store/engine_fixture.h"
+
+namespace cantle::store {
+namespace {
+
+using Rows = std::map<std::string, std::string>;
+
+const std::string kSegment = "journal/000000000001.seg";
+
+struct Filled : Store {
+  std::vector<JournalPosition> ends;  // after each record
+  explicit Filled(int records = 10) {
+    EXPECT_TRUE(open());
+    EXPECT_TRUE(create(1, 1));
+    for (int i = 0; i < records; i++) {
+      EXPECT_TRUE(write(1, "k" + std::to_string(i), "v"));
+      ends.push_back(engine->status().head);
+    }
+    kill();
+    disk.crash();
+  }
+};
+
+TEST(Recovery, a_torn_tail_of_any_length_hides_nothing_that_comes_after) {  // R03
+  Filled probe;
+  const auto from = probe.ends[8].offset;
+  auto to = probe.ends[9].offset;
+  while (probe.disk.bytes(kSegment)[to - 1] == 0) to--;  // the last byte whose loss can be seen
+  for (uint64_t n = 1; n < to - from; n++) {
+    Filled s;
+    auto& bytes = s.disk.bytes(kSegment);
+    std::memset(bytes.data() + from + n, 0, to - from - n);  // only n bytes of the last record
+    s.disk.files.find(kSegment)->second->synced = bytes;
+    ASSERT_TRUE(s.open());
+    EXPECT_GE(s.engine->report().torn_bytes, 1U) << n;
+    EXPECT_LE(s.engine->report().torn_bytes, n);
+    EXPECT_TRUE(s.engine->report().damaged.empty());
+    for (int i = 0; i < 10; i++) ASSERT_TRUE(s.write(1, "x" + std::to_string(i), "w"));
+    s.kill();
+    s.disk.crash();
+    ASSERT_TRUE(s.open());
+    EXPECT_EQ(s.engine->report().torn_bytes, 0U);  // once
+    EXPECT_EQ(s.all(1).size(), 19U);
+  }
+}
+
+TEST(Recovery, a_flipped_bit_before_a_synced_group_is_damage_and_is_passed_over) {  // S62
+  Filled probe;
+  for (int victim = 0; victim < 9; victim++)
+    for (const uint64_t where : {4U, 60U, 100U, 170U}) {
+      Filled s;
+      const auto from = victim == 0 ? probe.ends[0].offset - (probe.ends[1].offset - probe.ends[0].offset) : probe.ends[static_cast<size_t>(victim) - 1].offset;
+      s.disk.flip(kSegment, from + where);
+      ASSERT_TRUE(s.open());
+      EXPECT_EQ(s.engine->report().damaged.size(), 1U) << victim;
+      EXPECT_FALSE(s.engine->find(partition(1))->whole);
+      EXPECT_EQ(s.all(1).size(), 9U);
+      EXPECT_EQ(s.engine->log_end(partition(1))->lsn.value, 10U);
+      ASSERT_TRUE(s.write(1, "more", "1"));
+      ASSERT_TRUE(s.wait([&](auto done) { return s.engine->mark_whole(tenure(1, 1), done); }));
+      EXPECT_TRUE(s.engine->find(partition(1))->whole);
+      s.kill();
+      s.disk.crash();
+      ASSERT_TRUE(s.open());
+      EXPECT_TRUE(s.engine->find(partition(1))->whole);
+      EXPECT_EQ(s.all(1).size(), 10U);
+    }
+}
+
+TEST(Recovery, what_a_root_saw_durable_is_never_taken_for_a_torn_tail) {
+  Store s;
+  ASSERT_TRUE(s.open());
+  ASSERT_TRUE(s.create(1, 1));
+  ASSERT_TRUE(s.write(1, "a", "1"));
+  const auto before = s.engine->status().head;
+  ASSERT_TRUE(s.write(1, "b", "2"));
+  s.settle();  // a checkpoint
+  s.kill();
+  s.disk.crash();
+  // Everything from b on is gone, and the index with it.
+  auto& bytes = s.disk.bytes(kSegment);
+  std::memset(bytes.data() + before.offset, 0, bytes.size() - before.offset);
+  s.files.clear();
+  ASSERT_TRUE(s.open());
+  EXPECT_FALSE(s.engine->report().damaged.empty());
+  for (const auto& t : s.engine->tenures()) EXPECT_FALSE(t.whole);
+}
+
+TEST(Recovery, segments_are_switched_and_recycled_without_loss) {
+  Store s;
+  s.config.retention_bytes = 1;  // nothing is kept for others
+  ASSERT_TRUE(s.open());
+  ASSERT_TRUE(s.create(1, 1));
+  Rows expected;
+  for (int i = 0; i < 600; i++) {
+    const auto key = "k" + std::to_string(i % 50);
+    expected[key] = std::string(1000 + static_cast<size_t>(i), 'x');
+    ASSERT_TRUE(s.write(1, key, expected[key])) << i;
+    if (i % 10 == 0) s.pass(std::chrono::seconds(6));
+    if (i % 97 == 0) {
+      s.kill();
+      s.disk.crash();
+      ASSERT_TRUE(s.open());
+      ASSERT_TRUE(s.engine->report().damaged.empty());
+    }
+  }
+  EXPECT_EQ(s.all(1), expected);
+  EXPECT_GT(s.engine->status().head.segment, 8U);
+  const auto names = s.disk.list("journal").value();
+  EXPECT_LT(names.size(), 10U);  // old ones were used again or removed
+}
+
+TEST(Recovery, a_newest_segment_that_is_empty_or_short_does_not_stop_a_start) {  // R05
+  for (const size_t size : {0, 30, 100}) {
+    Filled s;
+    s.disk.files.erase("journal/000000000002.seg");
+    auto node = std::make_shared<MemDisk::Node>();
+    node->now = node->synced = std::string(size, 'h');
+    s.disk.files["journal/000000000002.seg"] = node;
+    ASSERT_TRUE(s.open());
+    EXPECT_TRUE(s.engine->report().damaged.empty());
+    EXPECT_EQ(s.all(1).size(), 10U);
+    ASSERT_TRUE(s.write(1, "more", "1"));
+  }
+}
+
+TEST(Recovery, a_segment_missing_in_the_middle_is_damage_loudly) {
+  Store s;
+  ASSERT_TRUE(s.open());
+  ASSERT_TRUE(s.create(1, 1));
+  s.files.before_commit = [] { return base::fail(base::Code::no_space, "keep it all in the journal"); };
+  s.config.overlay_bytes = 10 << 20;
+  s.kill();
+  s.files.before_commit = nullptr;
+  ASSERT_TRUE(s.open());
+  for (int i = 0; i < 60; i++) ASSERT_TRUE(s.write(1, std::to_string(i), std::string(3000, 'x')));
+  ASSERT_GE(s.engine->status().head.segment, 3U);
+  s.kill();
+  s.disk.crash();
+  s.disk.files.erase("journal/000000000002.seg");
+  ASSERT_TRUE(s.open());
+  EXPECT_EQ(s.engine->report().damaged.size(), 1U);
+  EXPECT_FALSE(s.engine->find(partition(1))->whole);
+  EXPECT_GT(s.all(1).size(), 10U);
+  EXPECT_TRUE(s.write(1, "more", "1"));
+}
+
+TEST(Recovery, a_lost_index_is_rebuilt_from_the_journal) {  // R08
+  for (const bool damaged : {false, true}) {
+    Store s;
+    s.config.overlay_bytes = 4 << 20;
+    ASSERT_TRUE(s.open());
+    ASSERT_TRUE(s.create(1, 1));
+    for (int i = 0; i < 40; i++) ASSERT_TRUE(s.write(1, std::to_string(i + 100), std::string(3000, 'x')));
+    s.settle();
+    ASSERT_TRUE(s.engine->divide(partition(1), id_of<model::AttemptId>(1), "120", {partition(2), {2}, assignment(2)}, {partition(3), {3}, assignment(3)}, nullptr));
+    ASSERT_TRUE(s.write(2, "105", "changed"));
+    s.settle();
+    ASSERT_TRUE(s.write(3, "130", "changed"));
+    const auto low = s.all(2), high = s.all(3);
+    const auto hash = s.hash(2);
+    s.kill();
+    s.disk.crash();
+    if (damaged)
+      s.files.damaged = "a page is missing";
+    else
+      s.files.clear();
+    ASSERT_TRUE(s.open());
+    EXPECT_TRUE(s.engine->report().index_rebuilt);
+    EXPECT_EQ(s.all(2), low);
+    EXPECT_EQ(s.all(3), high);
+    EXPECT_EQ(s.hash(2).hash, hash.hash);
+    EXPECT_TRUE(s.engine->find(partition(2))->whole);  // the journal had it all
+    EXPECT_EQ(s.engine->log_end(partition(2))->lsn.value, 41U);
+    s.kill();
+    s.disk.crash();
+    ASSERT_TRUE(s.open());
+    EXPECT_FALSE(s.engine->report().index_rebuilt);
+    EXPECT_EQ(s.all(2), low);
+  }
+}
+
+TEST(Recovery, an_old_index_is_rolled_forward) {
+  Store s;
+  ASSERT_TRUE(s.open());
+  ASSERT_TRUE(s.create(1, 1));
+  ASSERT_TRUE(s.write(1, "a", "1"));
+  s.settle();
+  const auto old = s.files;
+  for (int i = 0; i < 20; i++) ASSERT_TRUE(s.write(1, "k" + std::to_string(i), "v"));
+  s.settle();
+  const auto rows = s.all(1);
+  s.kill();
+  s.disk.crash();
+  s.files = old;
+  ASSERT_TRUE(s.open());
+  EXPECT_EQ(s.all(1), rows);
+  EXPECT_TRUE(s.engine->find(partition(1))->whole);
+}
+
+TEST(Recovery, a_foreign_index_is_not_served) {
+  Store other;
+  other.identity.server.name = "p2";
+  ASSERT_TRUE(other.open());
+  ASSERT_TRUE(other.create(1, 1));
+  ASSERT_TRUE(other.write(1, "theirs", "1"));
+  other.settle();
+  other.kill();
+  Filled s;
+  s.files = other.files;
+  ASSERT_TRUE(s.open());
+  EXPECT_TRUE(s.engine->report().index_rebuilt);
+  EXPECT_EQ(s.get(1, "theirs"), "none");
+  EXPECT_EQ(s.all(1).size(), 10U);
+}
+
+TEST(Recovery, a_log_that_no_longer_reaches_back_is_not_whole_after_a_rebuild) {
+  Store s;
+  s.config.retention_bytes = 1;
+  ASSERT_TRUE(s.open());
+  ASSERT_TRUE(s.create(1, 1));
+  for (int i = 0; i < 200; i++) {
+    ASSERT_TRUE(s.write(1, std::to_string(i), std::string(2000, 'x')));
+    if (i % 10 == 0) s.pass(std::chrono::seconds(6));
+  }
+  ASSERT_GT(s.engine->status().oldest_segment, 1U);
+  s.kill();
+  s.disk.crash();
+  s.files.clear();
+  ASSERT_TRUE(s.open());
+  ASSERT_TRUE(s.engine->find(partition(1)));
+  EXPECT_FALSE(s.engine->find(partition(1))->whole);
+  EXPECT_EQ(s.engine->log_end(partition(1))->lsn.value, 200U);
+}
+
+}  // namespace
+}  // namespace cantle::store

@@ -1,0 +1,135 @@
+// The engine as a daemon runs it: real threads, LMDB, a real disk; a loop in miniature.
+#include <gtest/gtest.h>
+
+#include <condition_variable>
+#include <deque>
+#include <filesystem>
+#include <mutex>
+
+#include "lib/store/direct_reader.h"
+#include "lib/store/lmdb_index.h"
+#include "test/unit/store/engine_fixture.h"
+#include "test/unit/store/mini_loop.h"
+
+namespace cantle::store {
+namespace {
+
+struct Daemon {
+  std::string path;
+  base::SystemClock clock;
+  MiniLoop loop;
+  std::unique_ptr<RealDisk> disk;
+  std::unique_ptr<LmdbIndexFactory> factory;
+  std::unique_ptr<LivePage> live;
+  std::unique_ptr<ThreadExecutor> lanes;
+  std::unique_ptr<Engine> engine;
+  EngineConfig config;
+  Identity identity{{"p1"}, id_of<model::ClusterUuid>(9), {0}, {1}};
+  std::string fatal;
+
+  Daemon() {
+    char name[] = "/tmp/cantle-engine-XXXXXX";
+    path = mkdtemp(name);
+    config.segment_bytes = 1 << 20;
+    config.overlay_bytes = 2 << 20;
+    config.overlay_age = std::chrono::milliseconds(50);
+    config.checkpoint_interval = std::chrono::milliseconds(100);
+    disk = std::make_unique<RealDisk>(path);
+    factory = std::make_unique<LmdbIndexFactory>(path + "/index");
+  }
+  ~Daemon() {
+    stop();
+    std::filesystem::remove_all(path);
+  }
+  void stop() {
+    engine.reset();
+    lanes.reset();
+    loop.clear();
+    live.reset();
+  }
+  void start() {
+    identity.incarnation = identity.incarnation.next();
+    lanes = std::make_unique<ThreadExecutor>(loop.poster(), loop.deferrer());
+    live = std::move(*LivePage::create(*disk, identity.incarnation));
+    auto opened = Engine::open({*disk, *factory, *lanes, clock, live.get()}, config, identity);
+    ASSERT_TRUE(opened) << opened.error().text;
+    engine = std::move(*opened);
+    engine->on_fatal([this](const base::Error& e) { fatal = e.text; });
+  }
+  bool until(const std::function<bool()>& done) {
+    return loop.until([&] {
+      engine->tick();
+      return done() || !fatal.empty();
+    });
+  }
+};
+
+TEST(Threads, writers_readers_apply_and_kill_lose_nothing_acknowledged) {
+  Daemon d;
+  struct Written {
+    std::string value;
+    model::Version version;
+  };
+  std::map<std::string, Written> acked;
+  // A later write of the key may be there though nobody was told: it came to the disk, and then the process died.
+  const auto there = [&](const std::string& key, const Written& w) {
+    auto found = d.engine->get(partition(1), key);
+    return found && *found && ((*found)->version > w.version || ((*found)->version == w.version && (*found)->value == w.value));
+  };
+  for (int life = 0; life < 4; life++) {
+    d.start();
+    if (life == 0) {
+      bool made = false;
+      ASSERT_TRUE(d.engine->create({tenure(1, 1), id_of<model::TableUuid>(7), {1}, {}}, [&](const base::Status& s) { made = s.has_value(); }));
+      ASSERT_TRUE(d.until([&] { return made; }));
+    }
+    for (const auto& [key, w] : acked) ASSERT_TRUE(there(key, w)) << key;
+    uint64_t ms = 1000 + static_cast<uint64_t>(life) * 1000000;
+    int under_way = 0, written = 0;
+    base::SeededRandom random(static_cast<uint64_t>(life));
+    size_t scanned = 0;
+    ASSERT_TRUE(d.until([&] {
+      while (under_way < 64 && written < 4000) {
+        const auto key = std::to_string(random.below(5000));
+        const auto value = std::string(random.below(1500), static_cast<char>('a' + written % 26));
+        const auto stamp = ms++;
+        auto r = d.engine->append(partition(1), payload_of({put(key, value, stamp)}), [&, key, value, stamp](const auto& lsn) {
+          under_way--;
+          if (lsn) acked[key] = {value, version(stamp)};
+        });
+        if (!r) {
+          EXPECT_EQ(r.error().code, base::Code::overloaded);
+          break;
+        }
+        under_way++;
+        written++;
+      }
+      if (written % 50 == 0) d.engine->scan_async(partition(1), {}, [&](const auto& rows) { scanned += rows ? rows->rows.size() : 0; });
+      return written == 4000 && (life % 2 == 0 || under_way == 0);
+    }));
+    ASSERT_EQ(d.fatal, "");
+    d.stop();  // no farewell
+  }
+  d.start();
+  for (const auto& [key, w] : acked) ASSERT_TRUE(there(key, w)) << key;
+  bool drained = false;
+  d.engine->drain([&](const base::Status&) { drained = true; });
+  ASSERT_TRUE(d.until([&] { return drained; }));
+  auto direct = DirectReader::open(d.path);
+  ASSERT_TRUE(direct);
+  for (const auto& [key, w] : acked) {
+    auto found = (*direct)->get(tenure(1, 1), key);
+    ASSERT_TRUE(found && *found && (*found)->version >= w.version);
+  }
+  EXPECT_EQ((*direct)->find(id_of<model::TableUuid>(7), "x").value()->id, tenure(1, 1));
+  direct->reset();
+  bool closed = false;
+  d.engine->shutdown([&](const base::Status& s) { closed = s.has_value(); });
+  ASSERT_TRUE(d.until([&] { return closed; }));
+  d.stop();
+  d.start();
+  EXPECT_TRUE(d.engine->report().clean);
+}
+
+}  // namespace
+}  // namespace cantle::store
