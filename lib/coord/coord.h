@@ -45,8 +45,8 @@ constexpr size_t kMultiOpsMax = 1000;
 constexpr int32_t kAnyVersion = -1;
 
 struct Stat {
-  int32_t version = 0;        // +1 at each set
-  int32_t cversion = 0;       // +1 at each change of the children
+  int32_t version = 0;           // +1 at each set
+  int32_t cversion = 0;          // +1 at each change of the children
   int64_t czxid = 0, mzxid = 0;  // transaction that created / last changed it; grows over the whole tree
   uint64_t ephemeral_owner = 0;  // session id, 0 for a persistent znode
 };

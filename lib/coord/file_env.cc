@@ -33,21 +33,22 @@ struct NetworkFileSystem {
   const char* name;
 };
 constexpr std::array kNetworkFileSystems = {
-    NetworkFileSystem{0x6969, "NFS"},      NetworkFileSystem{0x517b, "SMB"},        NetworkFileSystem{0xff534d42, "CIFS"},
-    NetworkFileSystem{0xfe534d42, "SMB2"}, NetworkFileSystem{0x5346414f, "AFS"},    NetworkFileSystem{0x73757245, "Coda"},
-    NetworkFileSystem{0x01021997, "9P"},   NetworkFileSystem{0x00c36400, "Ceph"},   NetworkFileSystem{0x0bd00bd0, "Lustre"},
-    NetworkFileSystem{0x7461636f, "OCFS2"}, NetworkFileSystem{0x01161970, "GFS2"},  NetworkFileSystem{0x65735546, "FUSE"},
+    NetworkFileSystem{0x6969, "NFS"},        NetworkFileSystem{0x517b, "SMB"},
+    NetworkFileSystem{0xff534d42, "CIFS"},   NetworkFileSystem{0xfe534d42, "SMB2"},
+    NetworkFileSystem{0x5346414f, "AFS"},    NetworkFileSystem{0x73757245, "Coda"},
+    NetworkFileSystem{0x01021997, "9P"},     NetworkFileSystem{0x00c36400, "Ceph"},
+    NetworkFileSystem{0x0bd00bd0, "Lustre"}, NetworkFileSystem{0x7461636f, "OCFS2"},
+    NetworkFileSystem{0x01161970, "GFS2"},   NetworkFileSystem{0x65735546, "FUSE"},
     NetworkFileSystem{0x786f4256, "vboxsf"},
 };
 
 base::Status refuse_network(const std::string& dir) {
   struct statfs fs {};
   if (::statfs(dir.c_str(), &fs) != 0) return fail(base::errno_error(dir, errno));
-  const auto magic = static_cast<unsigned long>(static_cast<unsigned int>(fs.f_type));
-  for (const auto& known : kNetworkFileSystems)
-    if (known.magic == magic)
-      return fail(Code::invalid, dir + " is on " + known.name + ": the embedded coordination service is for the processes of one host; use zk://");
-  return base::ok();
+  const auto name = network_file_system(static_cast<unsigned int>(fs.f_type));
+  if (name.empty()) return base::ok();
+  return fail(Code::invalid, dir + " is on " + std::string(name) +
+                                 ": the embedded coordination service is for the processes of one host; use zk://");
 }
 
 base::Result<int> open_fd(const std::string& path) {
@@ -69,11 +70,17 @@ Registry& registry() {
 
 }  // namespace
 
+std::string_view network_file_system(unsigned long type) {
+  for (const auto& known : kNetworkFileSystems)
+    if (known.magic == type) return known.name;
+  return "";
+}
+
 base::Error lmdb_error(std::string_view what, int rc) {
   if (rc > 0) return base::errno_error(what, rc);
-  const auto code = rc == MDB_MAP_FULL                                 ? Code::no_space
+  const auto code = rc == MDB_MAP_FULL                               ? Code::no_space
                     : rc == MDB_CORRUPTED || rc == MDB_PAGE_NOTFOUND ? Code::corrupt
-                                                                       : Code::io_error;
+                                                                     : Code::io_error;
   return {code, std::string(what) + ": " + mdb_strerror(rc)};
 }
 

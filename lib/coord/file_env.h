@@ -16,6 +16,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -25,6 +26,9 @@ namespace cantle::coord::file {
 
 constexpr size_t kMapBytes = size_t{4} << 30;  // address space only; the file holds what is stored
 constexpr unsigned kReadersMax = 1022;
+
+// Name of the file system of that statfs type if other hosts may share it; empty otherwise.
+std::string_view network_file_system(unsigned long type);
 
 base::Error lmdb_error(std::string_view what, int rc);
 

@@ -25,7 +25,8 @@ struct flock whole_file(short type) {
 
 }  // namespace
 
-base::Result<std::unique_ptr<SessionFile>> SessionFile::create(const std::string& sessions_dir, uint64_t id, base::Instant now) {
+base::Result<std::unique_ptr<SessionFile>> SessionFile::create(const std::string& sessions_dir, uint64_t id,
+                                                               base::Instant now) {
   const auto path = session_path(sessions_dir, id);
   const auto fresh = path + ".new";  // renamed when it is whole: nobody sees it without its lock
   const int fd = ::open(fresh.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0640);

@@ -23,7 +23,8 @@ namespace cantle::coord::file {
 
 class SessionFile {
  public:
-  static base::Result<std::unique_ptr<SessionFile>> create(const std::string& sessions_dir, uint64_t id, base::Instant now);
+  static base::Result<std::unique_ptr<SessionFile>> create(const std::string& sessions_dir, uint64_t id,
+                                                           base::Instant now);
   ~SessionFile();
   SessionFile(const SessionFile&) = delete;
   SessionFile& operator=(const SessionFile&) = delete;

@@ -60,7 +60,8 @@ FileSession::~FileSession() {
   if (!file_) return;
   const auto id = file_->id();
   file_.reset();  // should the job not come to run, anybody sweeps
-  env_->writer().submit(std::make_shared<Writer::Job>([id](Editor& e) { static_cast<void>(e.end_session(id)); }, [](auto) {}));
+  env_->writer().submit(
+      std::make_shared<Writer::Job>([id](Editor& e) { static_cast<void>(e.end_session(id)); }, [](auto) {}));
 }
 
 Duration FileSession::heartbeat() const { return std::min<Duration>(timeout_ / 4, kHeartbeatMax); }
@@ -114,13 +115,16 @@ void FileSession::expire() {
   connected_ = false;
   const auto id = file_->id();
   file_.reset();
-  env_->writer().submit(std::make_shared<Writer::Job>([id](Editor& e) { static_cast<void>(e.end_session(id)); }, [](auto) {}));
+  env_->writer().submit(
+      std::make_shared<Writer::Job>([id](Editor& e) { static_cast<void>(e.end_session(id)); }, [](auto) {}));
   emit(Event::expired);
   for (auto& entry : std::exchange(watches_, {})) deliver(std::move(entry.fire));
   std::deque<Request> keep;
   for (auto& request : std::exchange(waiting_, {})) {
-    if (!request.change) keep.push_back(std::move(request));
-    else request.answer(Error(Code::unavailable, "session expired"));
+    if (!request.change)
+      keep.push_back(std::move(request));
+    else
+      request.answer(Error(Code::unavailable, "session expired"));
   }
   waiting_ = std::move(keep);
   begin();
@@ -167,7 +171,8 @@ void FileSession::look_for_dead() {
 Status FileSession::start_listening() {
   inotify_ = ::inotify_init1(IN_NONBLOCK | IN_CLOEXEC);
   if (inotify_ < 0) return fail(errno_error("inotify", errno));
-  if (::inotify_add_watch(inotify_, env_->bell_path().c_str(), IN_MODIFY) < 0) return fail(errno_error("inotify " + env_->bell_path(), errno));
+  if (::inotify_add_watch(inotify_, env_->bell_path().c_str(), IN_MODIFY) < 0)
+    return fail(errno_error("inotify " + env_->bell_path(), errno));
   // The kernel closes the lock files of a process that dies.
   sessions_watch_ = ::inotify_add_watch(inotify_, env_->sessions_dir().c_str(), IN_CLOSE_WRITE | IN_DELETE);
   if (sessions_watch_ < 0) return fail(errno_error("inotify " + env_->sessions_dir(), errno));
@@ -219,7 +224,8 @@ void FileSession::check_watches() {
   const auto zxid = reader.zxid();
   if (zxid == seen_zxid_) return;
   seen_zxid_ = zxid;
-  const auto fired = std::stable_partition(watches_.begin(), watches_.end(), [&](const auto& e) { return !has_fired(reader, e); });
+  const auto fired =
+      std::stable_partition(watches_.begin(), watches_.end(), [&](const auto& e) { return !has_fired(reader, e); });
   std::vector<WatchEntry> firing(std::make_move_iterator(fired), std::make_move_iterator(watches_.end()));
   watches_.erase(fired, watches_.end());
   for (auto& entry : firing) deliver(std::move(entry.fire));
@@ -264,8 +270,10 @@ void FileSession::pump() {
     if (!waiting_.front().change && !submitted_.empty()) return;  // a read sees the changes before it
     auto request = std::move(waiting_.front());
     waiting_.pop_front();
-    if (request.change) submit(std::move(request));
-    else request.look();
+    if (request.change)
+      submit(std::move(request));
+    else
+      request.look();
   }
 }
 
@@ -276,9 +284,11 @@ size_t FileSession::watched_bytes() const {
 }
 
 template <class T>
-void FileSession::read(std::string path, Seen what, Watch watch, std::function<Result<T>(const Reader&)> look, Done<T> done) {
+void FileSession::read(std::string path, Seen what, Watch watch, std::function<Result<T>(const Reader&)> look,
+                       Done<T> done) {
   auto valid = validate_path(path);
-  if (valid && watch && watched_bytes() + path.size() > kWatchBytesMax) valid = fail(Code::invalid, "too many watches in one session");
+  if (valid && watch && watched_bytes() + path.size() > kWatchBytesMax)
+    valid = fail(Code::invalid, "too many watches in one session");
   if (!valid) return answer<T>(std::move(done), fail(valid.error()));
   Request request;
   request.answer = [this, done](std::optional<Error> error) { answer<T>(done, fail(*error)); };
@@ -316,7 +326,9 @@ void FileSession::children(std::string path, Watch watch, Done<Children> done) {
 
 // A read transaction always shows the last commit; only the order with our own changes is needed.
 void FileSession::sync(std::string path, Done<Nothing> done) {
-  read<Nothing>(std::move(path), Seen::node, nullptr, [](const Reader&) -> Result<Nothing> { return Nothing{}; }, std::move(done));
+  read<Nothing>(
+      std::move(path), Seen::node, nullptr, [](const Reader&) -> Result<Nothing> { return Nothing{}; },
+      std::move(done));
 }
 
 template <class T>
@@ -327,8 +339,10 @@ void FileSession::change(Status valid, std::function<Result<T>(Editor&, uint64_t
   request.change = true;
   request.run = [result, run = std::move(run)](Editor& editor, uint64_t session) {
     // Swept while the request was on its way: as if it had never been sent.
-    if (!editor.has_session(session)) *result = fail(Code::unavailable, "session expired");
-    else *result = run(editor, session);
+    if (!editor.has_session(session))
+      *result = fail(Code::unavailable, "session expired");
+    else
+      *result = run(editor, session);
   };
   request.answer = [this, result, done = std::move(done)](std::optional<Error> error) {
     answer<T>(done, error ? Result<T>(fail(*error)) : std::move(*result));
@@ -340,20 +354,23 @@ void FileSession::create(std::string path, std::string value, CreateMode mode, D
   auto valid = validate_change(path, value);
   if (valid && path == "/") valid = fail(Code::exists, "/ exists");
   change<std::string>(
-      std::move(valid), [path, value = std::move(value), mode](Editor& e, uint64_t s) { return e.create(path, value, mode, s); },
+      std::move(valid),
+      [path, value = std::move(value), mode](Editor& e, uint64_t s) { return e.create(path, value, mode, s); },
       std::move(done));
 }
 
 void FileSession::set(std::string path, std::string value, int32_t version, Done<Stat> done) {
   auto valid = validate_change(path, value);
   change<Stat>(
-      std::move(valid), [path, value = std::move(value), version](Editor& e, uint64_t) { return e.set(path, value, version); },
+      std::move(valid),
+      [path, value = std::move(value), version](Editor& e, uint64_t) { return e.set(path, value, version); },
       std::move(done));
 }
 
 void FileSession::remove(std::string path, int32_t version, Done<Nothing> done) {
   auto valid = validate_path(path);
-  change<Nothing>(std::move(valid), [path, version](Editor& e, uint64_t) { return e.remove(path, version); }, std::move(done));
+  change<Nothing>(
+      std::move(valid), [path, version](Editor& e, uint64_t) { return e.remove(path, version); }, std::move(done));
 }
 
 void FileSession::multi(std::vector<Op> ops, Done<std::vector<OpResult>> done) {
@@ -402,8 +419,10 @@ void FileSession::check_deadlines() {
     const auto request = std::move(submitted_.front());
     submitted_.pop_front();
     // Withdrawn, it never happens; otherwise it is in the commit now, and nobody can say (S27).
-    if (request.job->withdraw()) request.answer(Error(Code::unavailable, "the coordination directory's writer lock is taken"));
-    else request.answer(Error(Code::outcome_unknown, "the coordination directory's disk did not answer in time"));
+    if (request.job->withdraw())
+      request.answer(Error(Code::unavailable, "the coordination directory's writer lock is taken"));
+    else
+      request.answer(Error(Code::outcome_unknown, "the coordination directory's disk did not answer in time"));
   }
   while (!waiting_.empty() && waiting_.front().deadline <= now) {
     const auto request = std::move(waiting_.front());

@@ -60,10 +60,10 @@ class FileSession final : public Session {
     uint64_t number = 0;
     base::Instant deadline;
     bool change = false;
-    std::function<void()> look;                               // a read
-    std::function<void(Editor&, uint64_t session)> run;       // a change
-    std::function<void(std::optional<base::Error>)> answer;   // nullopt: with what run() left
-    std::shared_ptr<Writer::Job> job;                         // once submitted
+    std::function<void()> look;                              // a read
+    std::function<void(Editor&, uint64_t session)> run;      // a change
+    std::function<void(std::optional<base::Error>)> answer;  // nullopt: with what run() left
+    std::shared_ptr<Writer::Job> job;                        // once submitted
   };
   enum class Seen : uint8_t { node, children };
   struct WatchEntry {

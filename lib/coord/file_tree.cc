@@ -57,7 +57,8 @@ base::Status each_with_prefix(MDB_txn* txn, MDB_dbi table, std::string_view pref
   MDB_cursor* cursor = nullptr;
   if (const int rc = mdb_cursor_open(txn, table, &cursor)) return fail(lmdb_error("cursor", rc));
   MDB_val key = val(prefix), value{};
-  int rc = prefix.empty() ? mdb_cursor_get(cursor, &key, &value, MDB_FIRST) : mdb_cursor_get(cursor, &key, &value, MDB_SET_RANGE);
+  int rc = prefix.empty() ? mdb_cursor_get(cursor, &key, &value, MDB_FIRST)
+                          : mdb_cursor_get(cursor, &key, &value, MDB_SET_RANGE);
   while (rc == 0 && view(key).starts_with(prefix)) {
     fn(view(key), view(value));
     rc = mdb_cursor_get(cursor, &key, &value, MDB_NEXT);
@@ -77,7 +78,8 @@ base::Status check_tree(const Env& env, MDB_txn* txn) {
   if (rc == MDB_NOTFOUND) return fail(Code::not_found, "no tree");
   if (rc) return fail(lmdb_error("version", rc));
   if (view(value) == kTreeVersion) return base::ok();
-  return fail(Code::invalid, "tree of version " + std::string(view(value)) + ", this program knows " + std::string(kTreeVersion));
+  return fail(Code::invalid,
+              "tree of version " + std::string(view(value)) + ", this program knows " + std::string(kTreeVersion));
 }
 
 base::Status prepare_tree(const Env& env, MDB_txn* txn) {
@@ -138,8 +140,9 @@ base::Result<Children> Reader::children(std::string_view path) const {
   result.stat = stat_of(found.header);
   std::string prefix(path);
   prefix += '\0';
-  TRY(each_with_prefix(txn_, tables_.nodes, prefix,
-                       [&](std::string_view key, std::string_view) { result.names.emplace_back(key.substr(prefix.size())); }));
+  TRY(each_with_prefix(txn_, tables_.nodes, prefix, [&](std::string_view key, std::string_view) {
+    result.names.emplace_back(key.substr(prefix.size()));
+  }));
   return result;
 }
 
@@ -158,7 +161,8 @@ bool Reader::has_session(uint64_t id) const {
 std::vector<SessionRecord> Reader::sessions() const {
   std::vector<SessionRecord> list;
   static_cast<void>(each_with_prefix(txn_, tables_.sessions, "", [&](std::string_view key, std::string_view value) {
-    if (key.size() == 8 && value.size() == 8) list.push_back({base::get_u64_be(key.data()), base::get_u64_be(value.data())});
+    if (key.size() == 8 && value.size() == 8)
+      list.push_back({base::get_u64_be(key.data()), base::get_u64_be(value.data())});
   }));
   return list;
 }
@@ -202,11 +206,13 @@ base::Status Editor::seal() { return changed() ? put(tables_.meta, "zxid", numbe
 base::Result<Reader::Found> Editor::need_version(std::string_view path, int32_t version) const {
   TRY_ASSIGN(const auto found, need(path));
   if (version != kAnyVersion && version != static_cast<int32_t>(found.header.version))
-    return fail(Code::conflict, std::string(path) + ": version is " + std::to_string(found.header.version) + ", not " + std::to_string(version));
+    return fail(Code::conflict, std::string(path) + ": version is " + std::to_string(found.header.version) + ", not " +
+                                    std::to_string(version));
   return found;
 }
 
-base::Result<std::string> Editor::do_create(std::string_view path, std::string_view value, CreateMode mode, uint64_t session) {
+base::Result<std::string> Editor::do_create(std::string_view path, std::string_view value, CreateMode mode,
+                                            uint64_t session) {
   std::string made(path);
   if (path != "/") {
     const std::string parent(parent_of(path));
@@ -254,7 +260,8 @@ base::Status Editor::do_remove(std::string_view path, int32_t version) {
 }
 
 // A change takes a zxid only when it happened.
-base::Result<std::string> Editor::create(std::string_view path, std::string_view value, CreateMode mode, uint64_t session) {
+base::Result<std::string> Editor::create(std::string_view path, std::string_view value, CreateMode mode,
+                                         uint64_t session) {
   zxid_++;
   auto made = do_create(path, value, mode, session);
   if (!made) zxid_--;
@@ -302,8 +309,10 @@ base::Result<std::vector<OpResult>> Editor::multi(const std::vector<Op>& ops, ui
   std::optional<base::Error> refused;
   for (size_t i = 0; i < ops.size() && !refused; i++) {
     auto result = apply(ops[i], session);
-    if (result) results.push_back(std::move(*result));
-    else refused = std::move(result).error(), refused->detail = std::to_string(i);
+    if (result)
+      results.push_back(std::move(*result));
+    else
+      refused = std::move(result).error(), refused->detail = std::to_string(i);
   }
   txn_ = outer;
   if (!refused) {

@@ -84,7 +84,8 @@ void Writer::complain(Clock::time_point since) {
   if (now - since < kComplainAfter || now - last_complaint_ < kComplainEvery) return;
   last_complaint_ = now;
   const auto waited = std::chrono::duration_cast<std::chrono::milliseconds>(now - since).count();
-  base::log(Level::warn, "coord.writer_lock", {{"dir", env_.dir()}, {"waited_ms", waited}, {"holder", describe_writer(env_.writer_fd())}});
+  base::log(Level::warn, "coord.writer_lock",
+            {{"dir", env_.dir()}, {"waited_ms", waited}, {"holder", describe_writer(env_.writer_fd())}});
 }
 
 void Writer::drop_withdrawn() {

@@ -29,7 +29,7 @@ namespace cantle::coord::file {
 
 constexpr size_t kBatchMax = 256;  // jobs in one commit
 constexpr std::chrono::seconds kDrainMax{1};
-constexpr std::chrono::seconds kOpenMax{10};      // waiting for the lock when a tree is opened for the first time
+constexpr std::chrono::seconds kOpenMax{10};       // waiting for the lock when a tree is opened for the first time
 constexpr std::chrono::seconds kComplainAfter{1};  // then the log says who holds the lock
 constexpr std::chrono::seconds kComplainEvery{10};
 

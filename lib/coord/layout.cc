@@ -13,9 +13,12 @@ std::string distribution(model::Keyspace keyspace, std::string_view table) {
 
 base::Result<Distribution> parse_distribution(std::string_view name) {
   Distribution d;
-  if (name.starts_with("1_")) d.keyspace = model::Keyspace::range;
-  else if (name.starts_with("0_")) d.keyspace = model::Keyspace::hash;
-  else return fail(Code::invalid, "no distribution name: " + std::string(name));
+  if (name.starts_with("1_"))
+    d.keyspace = model::Keyspace::range;
+  else if (name.starts_with("0_"))
+    d.keyspace = model::Keyspace::hash;
+  else
+    return fail(Code::invalid, "no distribution name: " + std::string(name));
   d.table = name.substr(2);
   TRY(model::validate_table_name(d.table));
   return d;

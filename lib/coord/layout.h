@@ -115,8 +115,8 @@ class Lines {
   bool has_word(std::string_view word) const;
   const std::string* find(std::string_view key) const;  // the last one counts
   std::string get(std::string_view key, std::string_view otherwise = "") const;
-  base::Result<std::string> need(std::string_view key) const;        // invalid: missing
-  base::Result<uint64_t> need_number(std::string_view key) const;    // invalid: missing or no number
+  base::Result<std::string> need(std::string_view key) const;      // invalid: missing
+  base::Result<uint64_t> need_number(std::string_view key) const;  // invalid: missing or no number
   base::Result<uint64_t> number_or(std::string_view key, uint64_t otherwise) const;
 
  private:
@@ -143,7 +143,7 @@ struct Active {
   std::string tcp;          // host:port, empty: none
   std::string unix_socket;  // path, empty: none
   model::Incarnation incarnation;
-  std::string instance;     // identity of its data directory: two directories under one id are told apart
+  std::string instance;  // identity of its data directory: two directories under one id are told apart
   friend bool operator==(const Active&, const Active&) = default;
 };
 std::string active_text(const Active& active);
@@ -184,7 +184,14 @@ struct Arrival {
 std::string arrival_text(const Arrival& arrival);
 base::Result<Arrival> parse_arrival(std::string_view text);
 
-enum class RegionState : uint8_t { creating = 1, active, splitting, merging, split, aborted };  // aborted: of a split that was
+enum class RegionState : uint8_t {
+  creating = 1,
+  active,
+  splitting,
+  merging,
+  split,
+  aborted
+};  // aborted: of a split that was
 std::string_view region_state_name(RegionState state);
 base::Result<RegionState> parse_region_state(std::string_view name);
 RegionState region_state(model::PartitionState state);
@@ -197,7 +204,7 @@ struct RegionNode {
   model::Region parent;
   bool has_children = false;  // from SPLIT on
   model::Region left, right;
-  std::string split;          // the split point, a routing key
+  std::string split;  // the split point, a routing key
   friend bool operator==(const RegionNode&, const RegionNode&) = default;
 };
 std::string region_text(const RegionNode& region);
@@ -226,7 +233,7 @@ base::Result<Observed> parse_observed(std::string_view text);
 struct Task {
   std::string driver;  // a server's id, or host:pid of a tool
   std::string table;
-  std::string what;    // "split", "replace", for people
+  std::string what;  // "split", "replace", for people
   friend bool operator==(const Task&, const Task&) = default;
 };
 std::string task_text(const Task& task);

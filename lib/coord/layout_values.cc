@@ -52,8 +52,10 @@ Lines Lines::parse(std::string_view text) {
     text.remove_prefix(end == text.npos ? text.size() : end + 1);
     if (line.empty()) continue;
     const auto colon = line.find(':');
-    if (colon == line.npos) lines.lines_.emplace_back("", std::string(line));
-    else lines.lines_.emplace_back(std::string(trim(line.substr(0, colon))), std::string(trim(line.substr(colon + 1))));
+    if (colon == line.npos)
+      lines.lines_.emplace_back("", std::string(line));
+    else
+      lines.lines_.emplace_back(std::string(trim(line.substr(0, colon))), std::string(trim(line.substr(colon + 1))));
   }
   return lines;
 }
@@ -73,8 +75,10 @@ Lines& Lines::word(std::string_view word) {
 std::string Lines::text() const {
   std::string out;
   for (const auto& [key, value] : lines_) {
-    if (key.empty()) out += value;
-    else out.append(key).append(value.empty() ? ":" : ": ").append(value);
+    if (key.empty())
+      out += value;
+    else
+      out.append(key).append(value.empty() ? ":" : ": ").append(value);
     out += '\n';
   }
   return out;
@@ -120,8 +124,8 @@ base::Result<Format> parse_format(std::string_view text) {
   Format f;
   TRY_ASSIGN(f.layout, number_as<uint32_t>(lines.need_number("layout"), "layout"));
   if (f.layout == 0 || f.layout > kLayoutVersion)
-    return fail(Code::identity, "coordination service: layout " + std::to_string(f.layout) + ", this program knows up to " +
-                                    std::to_string(kLayoutVersion));
+    return fail(Code::identity, "coordination service: layout " + std::to_string(f.layout) +
+                                    ", this program knows up to " + std::to_string(kLayoutVersion));
   TRY_ASSIGN(f.cluster, need_id<model::ClusterUuid>(lines, "cluster"));
   return f;
 }
@@ -227,8 +231,10 @@ std::string arrival_text(const Arrival& a) {
 base::Result<Arrival> parse_arrival(std::string_view text) {
   const auto lines = Lines::parse(text);
   Arrival a;
-  if (lines.has_word("departure")) a.kind = Arrival::Kind::departure;
-  else if (!lines.has_word("arrival")) return fail(Code::invalid, "neither arrival nor departure");
+  if (lines.has_word("departure"))
+    a.kind = Arrival::Kind::departure;
+  else if (!lines.has_word("arrival"))
+    return fail(Code::invalid, "neither arrival nor departure");
   TRY_ASSIGN(a.server.name, lines.need("server"));
   TRY(model::validate_server_id(a.server.name));
   a.instance = lines.get("instance");
@@ -251,8 +257,8 @@ std::string_view region_state_name(RegionState state) {
 }
 
 base::Result<RegionState> parse_region_state(std::string_view name) {
-  for (const auto s : {RegionState::creating, RegionState::active, RegionState::splitting, RegionState::merging, RegionState::split,
-                       RegionState::aborted})
+  for (const auto s : {RegionState::creating, RegionState::active, RegionState::splitting, RegionState::merging,
+                       RegionState::split, RegionState::aborted})
     if (region_state_name(s) == name) return s;
   return fail(Code::invalid, "no region state: " + std::string(name));
 }

@@ -9,10 +9,12 @@ using base::fail;
 
 base::Result<std::unique_ptr<Session>> open(io::Loop& loop, const Options& options) {
   const std::string_view url = options.url;
-  const auto patience = options.operation_timeout.count() != 0 ? options.operation_timeout : 2 * options.session_timeout;
+  const auto patience =
+      options.operation_timeout.count() != 0 ? options.operation_timeout : 2 * options.session_timeout;
   if (url.starts_with("file://")) {
     const std::string dir(url.substr(7));
-    if (dir.empty() || dir.front() != '/') return fail(Code::invalid, "coordination URL: file:///absolute/directory, not " + options.url);
+    if (dir.empty() || dir.front() != '/')
+      return fail(Code::invalid, "coordination URL: file:///absolute/directory, not " + options.url);
     TRY_ASSIGN(auto session, file::FileSession::open(loop, dir, options.session_timeout, patience));
     return std::unique_ptr<Session>(std::move(session));
   }
@@ -20,7 +22,8 @@ base::Result<std::unique_ptr<Session>> open(io::Loop& loop, const Options& optio
     TRY_ASSIGN(auto session, zk::ZkSession::open(loop, url.substr(5), options.session_timeout, patience));
     return std::unique_ptr<Session>(std::move(session));
   }
-  return fail(Code::invalid, "coordination URL: zk://host:port,…[/chroot] or file:///directory, not \"" + options.url + "\"");
+  return fail(Code::invalid,
+              "coordination URL: zk://host:port,…[/chroot] or file:///directory, not \"" + options.url + "\"");
 }
 
 }  // namespace cantle::coord

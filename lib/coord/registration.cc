@@ -72,17 +72,17 @@ struct Registration::Impl : std::enable_shared_from_this<Impl> {
   void patrol() {
     const auto round = session.timeout();
     timers.after(round - round / 8 + jitter(round / 4), guarded([](Impl& self) {
-      self.check_all();
-      self.patrol();
-    }));
+                   self.check_all();
+                   self.patrol();
+                 }));
   }
 
   void retry(const std::string& path) {
     if (std::exchange(entries[path].retrying, true)) return;
     timers.after(kRetry + jitter(kRetry / 2), guarded([path](Impl& self) {
-      self.entries[path].retrying = false;
-      self.check(path);
-    }));
+                   self.entries[path].retrying = false;
+                   self.check(path);
+                 }));
   }
 
   void ended(const std::string& path) {
@@ -113,7 +113,9 @@ struct Registration::Impl : std::enable_shared_from_this<Impl> {
         self.check(path);
       });
     const auto asked_for = session.session_id();
-    session.get(path, std::move(watch), guarded([path, asked_for](Impl& self, Result<Node> node) { self.looked(path, asked_for, std::move(node)); }));
+    session.get(path, std::move(watch), guarded([path, asked_for](Impl& self, Result<Node> node) {
+                  self.looked(path, asked_for, std::move(node));
+                }));
   }
 
   void looked(const std::string& path, uint64_t asked_for, Result<Node> node) {
@@ -131,28 +133,32 @@ struct Registration::Impl : std::enable_shared_from_this<Impl> {
 
   void create(const std::string& path) {
     // What comes back is looked at again anyway: only the znode says whose it is.
-    session.create(path, entries[path].value, CreateMode::ephemeral, guarded([path](Impl& self, Result<std::string> made) {
-      if (!made && made.error().code != Code::exists && made.error().code != Code::outcome_unknown) return self.failed(path, made.error());
-      self.ended(path);
-      self.check(path);
-    }));
+    session.create(path, entries[path].value, CreateMode::ephemeral,
+                   guarded([path](Impl& self, Result<std::string> made) {
+                     if (!made && made.error().code != Code::exists && made.error().code != Code::outcome_unknown)
+                       return self.failed(path, made.error());
+                     self.ended(path);
+                     self.check(path);
+                   }));
   }
 
   void update(const std::string& path, int32_t version) {
     session.set(path, entries[path].value, version, guarded([path](Impl& self, Result<Stat> set) {
-      if (!set && set.error().code == Code::unavailable) return self.failed(path, set.error());
-      self.ended(path);
-      self.check(path);
-    }));
+                  if (!set && set.error().code == Code::unavailable) return self.failed(path, set.error());
+                  self.ended(path);
+                  self.check(path);
+                }));
   }
 
   // Another session's. Empty: of a life before, ours to replace (R26); otherwise who it is.
   std::string stranger(const std::string& path, const Node& node) const {
     const auto lines = Lines::parse(node.value);
     const auto theirs = lines.number_or("incarnation", 0);
-    if (theirs && *theirs > incarnation.value) return path + ": incarnation " + std::to_string(*theirs) + ", ours is " + to_string(incarnation);
+    if (theirs && *theirs > incarnation.value)
+      return path + ": incarnation " + std::to_string(*theirs) + ", ours is " + to_string(incarnation);
     const auto name = lines.get("instance");
-    if (!name.empty() && !instance.empty() && name != instance) return path + ": another data directory, " + lines.get("tcp", lines.get("unix"));
+    if (!name.empty() && !instance.empty() && name != instance)
+      return path + ": another data directory, " + lines.get("tcp", lines.get("unix"));
     for (const auto& [other, entry] : entries)
       if (entry.displaced && other != path) return path + ": as " + other;
     return "";
@@ -171,9 +177,10 @@ struct Registration::Impl : std::enable_shared_from_this<Impl> {
 
   void replace(const std::string& path, int32_t version) {
     session.remove(path, version, guarded([path](Impl& self, Result<base::Nothing> removed) {
-      if (!removed && removed.error().code == Code::unavailable) return self.failed(path, removed.error());
-      self.create(path);
-    }));
+                     if (!removed && removed.error().code == Code::unavailable)
+                       return self.failed(path, removed.error());
+                     self.create(path);
+                   }));
   }
 
   void session_began() {
@@ -204,7 +211,8 @@ struct Registration::Impl : std::enable_shared_from_this<Impl> {
   }
 };
 
-Registration::Registration(Session& session, Timers& timers, base::Random& random, model::Incarnation incarnation, std::string instance)
+Registration::Registration(Session& session, Timers& timers, base::Random& random, model::Incarnation incarnation,
+                           std::string instance)
     : impl_(std::make_shared<Impl>(session, timers, random, incarnation, std::move(instance))) {}
 Registration::~Registration() = default;
 

@@ -37,7 +37,8 @@ namespace cantle::coord {
 class Registration {
  public:
   // `instance`: the identity of the data directory, as in Active; empty: not compared.
-  Registration(Session& session, Timers& timers, base::Random& random, model::Incarnation incarnation, std::string instance = "");
+  Registration(Session& session, Timers& timers, base::Random& random, model::Incarnation incarnation,
+               std::string instance = "");
   ~Registration();
   Registration(const Registration&) = delete;
   Registration& operator=(const Registration&) = delete;

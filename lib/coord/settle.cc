@@ -19,8 +19,8 @@ using base::Result;
 using namespace std::chrono_literals;
 
 namespace {
-constexpr Duration kPause = 100ms;      // while the session is away
-constexpr Duration kPauseMax = 2s;
+constexpr Duration kPause = 10ms;  // while the session is away; doubled each time
+constexpr Duration kPauseMax = 1s;
 }  // namespace
 
 Recognise recognise_value(std::string value) {
@@ -45,9 +45,9 @@ struct Settler::Attempt : std::enable_shared_from_this<Attempt<T>> {
   std::weak_ptr<Parts> parts;
   Instant deadline;
   Duration pause = kPause;
-  bool open = false;  // an earlier try may have been applied
+  bool open = false;             // an earlier try may have been applied
   std::optional<Error> refusal;  // of the last try
-  std::string where;  // the znode to sync
+  std::string where;             // the znode to sync
   std::function<void(Session&, Done<T>)> act;
   std::function<void(Session&, std::function<void(Result<Verdict<T>>)>)> look;
   Done<T> done;
@@ -76,7 +76,8 @@ struct Settler::Attempt : std::enable_shared_from_this<Attempt<T>> {
 
   void acted(Result<T> result) {
     if (result) return finish(std::move(result));
-    if (result.error().code == Code::unavailable) return open ? later(result.error(), &Attempt::investigate) : later(result.error(), &Attempt::attempt);
+    if (result.error().code == Code::unavailable)
+      return open ? later(result.error(), &Attempt::investigate) : later(result.error(), &Attempt::attempt);
     if (result.error().code == Code::outcome_unknown) {
       open = true;
       return investigate();
@@ -90,7 +91,8 @@ struct Settler::Attempt : std::enable_shared_from_this<Attempt<T>> {
   void investigate() {
     const auto p = parts.lock();
     if (!p) return;
-    if (!p->session.connected()) return later(Error(Code::unavailable, "the coordination service is away"), &Attempt::investigate);
+    if (!p->session.connected())
+      return later(Error(Code::unavailable, "the coordination service is away"), &Attempt::investigate);
     // Another server of the ensemble may lag behind the one that took the change (S33).
     p->session.sync(where, [self = this->shared_from_this()](Result<Nothing> synced) {
       const auto alive = self->parts.lock();
@@ -124,7 +126,9 @@ void Settler::start(std::shared_ptr<Attempt<T>> attempt) {
 
 namespace {
 
-Error gone(const std::string& path) { return {Code::outcome_unknown, path + " is gone: nobody can say whether the change was made before"}; }
+Error gone(const std::string& path) {
+  return {Code::outcome_unknown, path + " is gone: nobody can say whether the change was made before"};
+}
 
 // The judgement on a set at `version`, after its znode was read again.
 Verdict<Stat> judge_set(const std::string& path, const Result<Node>& node, int32_t version, const Recognise& mine) {
@@ -138,7 +142,8 @@ Verdict<Stat> judge_set(const std::string& path, const Result<Node>& node, int32
   return Result<Stat>(fail(Code::outcome_unknown, path + " was changed by others since"));
 }
 
-Verdict<std::string> judge_create(const std::string& path, const Result<Node>& node, const std::string& value, bool ephemeral, uint64_t session) {
+Verdict<std::string> judge_create(const std::string& path, const Result<Node>& node, const std::string& value,
+                                  bool ephemeral, uint64_t session) {
   if (!node) return std::nullopt;
   const bool ours = node->value == value && (!ephemeral || node->stat.ephemeral_owner == session);
   if (ours) return Result<std::string>(path);
@@ -171,7 +176,9 @@ void Settler::create(std::string path, std::string value, CreateMode mode, Done<
   auto attempt = std::make_shared<Attempt<std::string>>();
   attempt->where = path;
   attempt->done = std::move(done);
-  attempt->act = [path, value, mode](Session& s, Done<std::string> then) { s.create(path, value, mode, std::move(then)); };
+  attempt->act = [path, value, mode](Session& s, Done<std::string> then) {
+    s.create(path, value, mode, std::move(then));
+  };
   attempt->look = [path, value, ephemeral = mode == CreateMode::ephemeral](Session& s, auto judged) {
     s.get(path, nullptr, [path, value, ephemeral, &s, judged](Result<Node> node) {
       if (!was_read(node)) return judged(fail(node.error()));
@@ -211,7 +218,8 @@ std::vector<OpResult> results_of(const std::vector<Op>& ops, size_t witness, con
 
 using MultiVerdict = Verdict<std::vector<OpResult>>;
 
-MultiVerdict judge_multi(const std::vector<Op>& ops, size_t witness, const Result<Node>& node, const Recognise& mine, uint64_t session) {
+MultiVerdict judge_multi(const std::vector<Op>& ops, size_t witness, const Result<Node>& node, const Recognise& mine,
+                         uint64_t session) {
   const auto& op = ops[witness];
   std::optional<Error> refused;
   if (op.kind == Op::Kind::set) {
@@ -231,7 +239,8 @@ MultiVerdict judge_multi(const std::vector<Op>& ops, size_t witness, const Resul
 
 void Settler::multi(std::vector<Op> ops, size_t witness, Recognise mine, Done<std::vector<OpResult>> done) {
   CHECK(witness < ops.size());
-  CHECK(ops[witness].kind == Op::Kind::create || (ops[witness].kind == Op::Kind::set && ops[witness].version != kAnyVersion));
+  CHECK(ops[witness].kind == Op::Kind::create ||
+        (ops[witness].kind == Op::Kind::set && ops[witness].version != kAnyVersion));
   auto attempt = std::make_shared<Attempt<std::vector<OpResult>>>();
   attempt->where = ops[witness].path;
   attempt->done = std::move(done);

@@ -14,7 +14,8 @@ namespace {
 constexpr base::Duration kForever = std::chrono::hours(24);  // every request has a deadline of its own
 }
 
-base::Result<std::unique_ptr<SyncSession>> SyncSession::open(io::Loop& loop, const Options& options, base::Duration patience) {
+base::Result<std::unique_ptr<SyncSession>> SyncSession::open(io::Loop& loop, const Options& options,
+                                                             base::Duration patience) {
   TRY_ASSIGN(auto session, coord::open(loop, options));
   std::unique_ptr<SyncSession> sync(new SyncSession(loop, std::move(session)));
   if (!sync->wait(patience, [&] { return sync->session_->connected(); }))

@@ -27,7 +27,8 @@ class SyncSession {
   base::Result<Node> get(const std::string& path);
   base::Result<Stat> exists(const std::string& path);
   base::Result<std::vector<std::string>> children(const std::string& path);
-  base::Result<std::string> create(const std::string& path, const std::string& value, CreateMode mode = CreateMode::persistent);
+  base::Result<std::string> create(const std::string& path, const std::string& value,
+                                   CreateMode mode = CreateMode::persistent);
   base::Result<Stat> set(const std::string& path, const std::string& value, int32_t version);
   base::Status remove(const std::string& path, int32_t version = kAnyVersion);
   base::Result<std::vector<OpResult>> multi(std::vector<Op> ops);

@@ -41,9 +41,12 @@ base::Result<std::pair<std::string, std::string>> parse_server(std::string_view 
 void collect(const addrinfo* list, const std::string& port, std::vector<std::string>* out) {
   for (; list; list = list->ai_next) {
     char text[INET6_ADDRSTRLEN] = {};
-    if (list->ai_family == AF_INET) uv_ip4_name(reinterpret_cast<const sockaddr_in*>(list->ai_addr), text, sizeof text);
-    else if (list->ai_family == AF_INET6) uv_ip6_name(reinterpret_cast<const sockaddr_in6*>(list->ai_addr), text, sizeof text);
-    else continue;
+    if (list->ai_family == AF_INET)
+      uv_ip4_name(reinterpret_cast<const sockaddr_in*>(list->ai_addr), text, sizeof text);
+    else if (list->ai_family == AF_INET6)
+      uv_ip6_name(reinterpret_cast<const sockaddr_in6*>(list->ai_addr), text, sizeof text);
+    else
+      continue;
     out->push_back(std::string(text) + ":" + port);
   }
 }
@@ -76,14 +79,17 @@ struct Lookup {
 void looked_up(uv_getaddrinfo_t* request, int status, addrinfo* list) {
   const std::unique_ptr<Lookup> lookup(static_cast<Lookup*>(request->data));
   if (auto resolution = lookup->resolution.lock()) {
-    if (status == 0) collect(list, lookup->port, &resolution->addresses);
-    else resolution->last_error = lookup->host + ": " + uv_strerror(status);
+    if (status == 0)
+      collect(list, lookup->port, &resolution->addresses);
+    else
+      resolution->last_error = lookup->host + ": " + uv_strerror(status);
     resolution->finish_one();
   }
   uv_freeaddrinfo(list);
 }
 
-void look_up(io::Loop& loop, const std::shared_ptr<Resolution>& resolution, const std::string& host, const std::string& port) {
+void look_up(io::Loop& loop, const std::shared_ptr<Resolution>& resolution, const std::string& host,
+             const std::string& port) {
   auto lookup = std::make_unique<Lookup>();
   lookup->request.data = lookup.get();
   lookup->resolution = resolution;
@@ -130,13 +136,16 @@ std::string odd_list(std::vector<std::string> addresses) {
   return list;
 }
 
-std::shared_ptr<void> resolve(io::Loop& loop, const Target& target, std::function<void(base::Result<std::string>)> done) {
+std::shared_ptr<void> resolve(io::Loop& loop, const Target& target,
+                              std::function<void(base::Result<std::string>)> done) {
   auto resolution = std::make_shared<Resolution>();
   resolution->done = std::move(done);
   resolution->outstanding = 1;  // ours, so that nothing ends before all have begun
   for (const auto& [host, port] : target.servers) {
-    if (is_numeric(host)) resolution->addresses.push_back(host + ":" + port);
-    else look_up(loop, resolution, host, port);
+    if (is_numeric(host))
+      resolution->addresses.push_back(host + ":" + port);
+    else
+      look_up(loop, resolution, host, port);
   }
   loop.defer([weak = std::weak_ptr(resolution)] {
     if (auto r = weak.lock()) r->finish_one();

@@ -32,6 +32,7 @@ std::string odd_list(std::vector<std::string> addresses);
 
 // Calls `done` once, from the loop, with a list for the client; unavailable if no name has an address.
 // Dropping the returned handle drops the callback.
-std::shared_ptr<void> resolve(io::Loop& loop, const Target& target, std::function<void(base::Result<std::string>)> done);
+std::shared_ptr<void> resolve(io::Loop& loop, const Target& target,
+                              std::function<void(base::Result<std::string>)> done);
 
 }  // namespace cantle::coord::zk

@@ -31,7 +31,8 @@ void log_line(const char* message) {
   }
   last = now;
   const char* text = std::strstr(message, "@");  // after date, process and level
-  base::log(Level::warn, "coord.zookeeper", {{"text", text ? text + 1 : message}, {"dropped", std::exchange(dropped, 0)}});
+  base::log(Level::warn, "coord.zookeeper",
+            {{"text", text ? text + 1 : message}, {"dropped", std::exchange(dropped, 0)}});
 }
 
 int to_uv(int interest) {  // the two libraries have the bits the other way round
@@ -50,7 +51,8 @@ Link::~Link() { stop(); }
 bool Link::start(const std::string& addresses, base::Duration timeout, const clientid_t* resume) {
   stop();
   zoo_set_debug_level(ZOO_LOG_LEVEL_WARN);
-  handle_ = zookeeper_init2(addresses.c_str(), on_session, static_cast<int>(base::to_ms(timeout)), resume, this, ZOO_NO_LOG_CLIENTENV, log_line);
+  handle_ = zookeeper_init2(addresses.c_str(), on_session, static_cast<int>(base::to_ms(timeout)), resume, this,
+                            ZOO_NO_LOG_CLIENTENV, log_line);
   if (!handle_) return false;
   zoo_set_servers_resolution_delay(handle_, -1);  // or each call opens a socket and reads /etc/hosts
   kick();
@@ -87,9 +89,13 @@ void Link::pump() {
   in_library_ = true;
   const int rc = zookeeper_interest(handle_, &fd, &interest, &wait);
   in_library_ = false;
-  if (rc != ZOK || fd == -1) drop_poll();
-  else watch_socket(fd, interest);
-  timer_.start(rc != ZOK ? kRetry : std::max<base::Duration>(std::chrono::seconds(wait.tv_sec) + std::chrono::microseconds(wait.tv_usec), 1ms));
+  if (rc != ZOK || fd == -1)
+    drop_poll();
+  else
+    watch_socket(fd, interest);
+  timer_.start(rc != ZOK ? kRetry
+                         : std::max<base::Duration>(
+                               std::chrono::seconds(wait.tv_sec) + std::chrono::microseconds(wait.tv_usec), 1ms));
   tell_owner();
 }
 
@@ -113,7 +119,8 @@ void Link::drop_poll() {
   if (!poll_) return;
   poll_->data = nullptr;
   uv_poll_stop(poll_);
-  uv_close(reinterpret_cast<uv_handle_t*>(std::exchange(poll_, nullptr)), [](uv_handle_t* h) { delete reinterpret_cast<uv_poll_t*>(h); });
+  uv_close(reinterpret_cast<uv_handle_t*>(std::exchange(poll_, nullptr)),
+           [](uv_handle_t* h) { delete reinterpret_cast<uv_poll_t*>(h); });
   poll_fd_ = -1;
 }
 
@@ -144,9 +151,12 @@ void Link::on_session(zhandle_t*, int type, int state, const char*, void* contex
 }
 
 void Link::note(int state) {
-  if (state == ZOO_CONNECTED_STATE) changes_.push_back(Change::connected);
-  else if (state == ZOO_EXPIRED_SESSION_STATE || state == ZOO_AUTH_FAILED_STATE) changes_.push_back(Change::expired);
-  else changes_.push_back(Change::lost);
+  if (state == ZOO_CONNECTED_STATE)
+    changes_.push_back(Change::connected);
+  else if (state == ZOO_EXPIRED_SESSION_STATE || state == ZOO_AUTH_FAILED_STATE)
+    changes_.push_back(Change::expired);
+  else
+    changes_.push_back(Change::lost);
 }
 
 // Watches hear of the session too; only what happened to the znode consumes them.
@@ -159,9 +169,12 @@ void Link::on_watch(zhandle_t* handle, int type, int, const char*, void* context
 void Link::tell_owner() {
   const std::weak_ptr alive(alive_);
   for (const auto change : std::exchange(changes_, {})) {
-    if (change == Change::connected) owner_.link_connected();
-    else if (change == Change::lost) owner_.link_lost();
-    else return owner_.link_expired();  // the rest is of the past
+    if (change == Change::connected)
+      owner_.link_connected();
+    else if (change == Change::lost)
+      owner_.link_lost();
+    else
+      return owner_.link_expired();  // the rest is of the past
     if (alive.expired()) return;
   }
 }

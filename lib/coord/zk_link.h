@@ -31,7 +31,7 @@ class LinkOwner {
  public:
   virtual void link_connected() = 0;
   virtual void link_lost() = 0;
-  virtual void link_expired() = 0;                   // the handle is dead: start() again
+  virtual void link_expired() = 0;                    // the handle is dead: start() again
   virtual void link_watch_fired(uint64_t watch) = 0;  // inside the library: no call into it
 
  protected:

@@ -45,7 +45,9 @@ bool is_open(int rc) {
 }
 
 // Refused before it was looked at.
-bool is_refused(int rc) { return rc == ZSESSIONMOVED || rc == ZTHROTTLEDOP || rc == ZNOTREADONLY || rc == ZINVALIDSTATE; }
+bool is_refused(int rc) {
+  return rc == ZSESSIONMOVED || rc == ZTHROTTLEDOP || rc == ZNOTREADONLY || rc == ZINVALIDSTATE;
+}
 
 Error error_of(int rc, const std::string& path, bool change) {
   const std::string text = path + ": " + zerror(rc);
@@ -85,7 +87,8 @@ int mode_of(CreateMode mode) {
 
 // --- Life --------------------------------------------------------------------------------------
 
-Result<std::unique_ptr<ZkSession>> ZkSession::open(io::Loop& loop, std::string_view target, Duration timeout, Duration operation_timeout) {
+Result<std::unique_ptr<ZkSession>> ZkSession::open(io::Loop& loop, std::string_view target, Duration timeout,
+                                                   Duration operation_timeout) {
   TRY_ASSIGN(auto parsed, parse_target(target));
   std::unique_ptr<ZkSession> session(new ZkSession(loop, std::move(parsed), timeout, operation_timeout));
   session->resolve_and_start(false);
@@ -118,7 +121,8 @@ void ZkSession::resolve_and_start(bool resume) {
   resolving_ = resolve(loop_, target_, [this, resume](Result<std::string> list) {
     const bool started = list && link_.start(*list, timeout_, resume && identity_ ? &*identity_ : nullptr);
     if (started) return;
-    base::log(Level::warn, "coord.zookeeper", {{"error", list ? std::string("refused: ") + std::strerror(errno) : list.error().text}});
+    base::log(Level::warn, "coord.zookeeper",
+              {{"error", list ? std::string("refused: ") + std::strerror(errno) : list.error().text}});
     retry_timer_.start(kResolveAgain);
   });
 }
@@ -126,13 +130,16 @@ void ZkSession::resolve_and_start(bool resume) {
 void ZkSession::link_connected() { greet(); }
 
 // Our own calls: not retried, not counted.
-void ZkSession::make_internal(std::function<int(zhandle_t*, Call*)> send, std::function<void(const Reply&, Instant)> then) {
+void ZkSession::make_internal(std::function<int(zhandle_t*, Call*)> send,
+                              std::function<void(const Reply&, Instant)> then) {
   if (!link_.connected()) return;
   const auto number = next_number_++;
   auto call = std::make_unique<Call>(Call{this, number, loop_.refresh_now()});
   internal_[number] = std::move(then);
-  if (send(link_.handle(), call.get()) == ZOK) static_cast<void>(call.release());
-  else internal_.erase(number);  // lost again; once it is connected again, so do we
+  if (send(link_.handle(), call.get()) == ZOK)
+    static_cast<void>(call.release());
+  else
+    internal_.erase(number);  // lost again; once it is connected again, so do we
   link_.kick();
 }
 
@@ -142,8 +149,10 @@ void ZkSession::greet() {
   auto send = [path = full("/")](zhandle_t* zh, Call* call) { return zoo_aexists(zh, path.c_str(), 0, on_stat, call); };
   make_internal(send, [this](const Reply& reply, Instant) {
     // Next time round: this is inside the library.
-    if (reply.rc == ZOK) deliver([this] { go_online(); });
-    else if (reply.rc == ZNONODE) deliver([this] { make_chroot(target_.chroot.find('/', 1)); });
+    if (reply.rc == ZOK)
+      deliver([this] { go_online(); });
+    else if (reply.rc == ZNONODE)
+      deliver([this] { make_chroot(target_.chroot.find('/', 1)); });
   });
 }
 
@@ -156,8 +165,10 @@ void ZkSession::make_chroot(size_t upto) {
     if (is_open(reply.rc)) return;  // the next connection begins again
     if (reply.rc != ZOK && reply.rc != ZNODEEXISTS)
       base::log(Level::error, "coord.chroot", {{"path", target_.chroot}, {"error", zerror(reply.rc)}});
-    else if (upto == std::string::npos) deliver([this] { go_online(); });
-    else deliver([this, next = target_.chroot.find('/', upto + 1)] { make_chroot(next); });
+    else if (upto == std::string::npos)
+      deliver([this] { go_online(); });
+    else
+      deliver([this, next = target_.chroot.find('/', upto + 1)] { make_chroot(next); });
   });
 }
 
@@ -188,8 +199,10 @@ void ZkSession::link_expired() {
   fire_all_watches();
   std::deque<Request> keep;
   for (auto& request : std::exchange(waiting_, {})) {
-    if (!request.change) keep.push_back(std::move(request));
-    else request.refuse(Error(Code::unavailable, "session expired"));
+    if (!request.change)
+      keep.push_back(std::move(request));
+    else
+      request.refuse(Error(Code::unavailable, "session expired"));
   }
   waiting_ = std::move(keep);
   resolve_and_start(false);
@@ -293,8 +306,10 @@ ZkSession::Request ZkSession::make(bool change, const std::string& path, Convert
   Request request;
   request.change = change;
   request.answer = [this, path, change, convert = std::move(convert), done](const Reply& reply) {
-    if (reply.rc == ZOK) answer<T>(done, convert(reply));
-    else answer<T>(done, fail(error_of(reply.rc, path, change)));
+    if (reply.rc == ZOK)
+      answer<T>(done, convert(reply));
+    else
+      answer<T>(done, fail(error_of(reply.rc, path, change)));
   };
   request.refuse = [this, done = std::move(done)](Error error) { answer<T>(done, fail(std::move(error))); };
   return request;
@@ -332,9 +347,11 @@ void ZkSession::pump() {
 }
 
 template <class T>
-void ZkSession::read(const std::string& path, Watch watch, std::function<Send(std::string, void*)> send, Convert<T> convert, Done<T> done) {
+void ZkSession::read(const std::string& path, Watch watch, std::function<Send(std::string, void*)> send,
+                     Convert<T> convert, Done<T> done) {
   auto valid = validate_path(path);
-  if (valid && watch && watch_bytes_ + path.size() > kWatchBytesMax) valid = fail(Code::invalid, "too many watches in one session");
+  if (valid && watch && watch_bytes_ + path.size() > kWatchBytesMax)
+    valid = fail(Code::invalid, "too many watches in one session");
   if (!valid) return answer<T>(std::move(done), fail(valid.error()));
   auto request = make<T>(false, path, std::move(convert), std::move(done));
   const auto id = watch ? next_watch_++ : 0;
@@ -361,10 +378,12 @@ void ZkSession::get(std::string path, Watch watch, Done<Node> done) {
 void ZkSession::exists(std::string path, Watch watch, Done<coord::Stat> done) {
   auto send = [](std::string p, void* w) -> Send {
     return [p = std::move(p), w](zhandle_t* zh, Call* call) {
-      return w ? zoo_awexists(zh, p.c_str(), Link::on_watch, w, on_stat, call) : zoo_aexists(zh, p.c_str(), 0, on_stat, call);
+      return w ? zoo_awexists(zh, p.c_str(), Link::on_watch, w, on_stat, call)
+               : zoo_aexists(zh, p.c_str(), 0, on_stat, call);
     };
   };
-  read<coord::Stat>(path, std::move(watch), send, [](const Reply& r) { return stat_of(*r.stat); }, std::move(done));
+  read<coord::Stat>(
+      path, std::move(watch), send, [](const Reply& r) { return stat_of(*r.stat); }, std::move(done));
 }
 
 void ZkSession::children(std::string path, Watch watch, Done<Children> done) {
@@ -388,7 +407,8 @@ void ZkSession::sync(std::string path, Done<Nothing> done) {
   auto send = [](std::string p, void*) -> Send {
     return [p = std::move(p)](zhandle_t* zh, Call* call) { return zoo_async(zh, p.c_str(), on_string, call); };
   };
-  read<Nothing>(path, nullptr, send, [](const Reply&) { return Nothing{}; }, std::move(done));
+  read<Nothing>(
+      path, nullptr, send, [](const Reply&) { return Nothing{}; }, std::move(done));
 }
 
 template <class T>
@@ -403,9 +423,11 @@ void ZkSession::create(std::string path, std::string value, CreateMode mode, Don
   auto valid = validate_change(path, value);
   if (valid && path == "/") valid = fail(Code::exists, "/ exists");
   auto send = [p = full(path), value = std::move(value), mode](zhandle_t* zh, Call* call) {
-    return zoo_acreate(zh, p.c_str(), value.data(), static_cast<int>(value.size()), &ZOO_OPEN_ACL_UNSAFE, mode_of(mode), on_string, call);
+    return zoo_acreate(zh, p.c_str(), value.data(), static_cast<int>(value.size()), &ZOO_OPEN_ACL_UNSAFE, mode_of(mode),
+                       on_string, call);
   };
-  change<std::string>(path, std::move(valid), send, [this](const Reply& r) { return stripped(r.data); }, std::move(done));
+  change<std::string>(
+      path, std::move(valid), send, [this](const Reply& r) { return stripped(r.data); }, std::move(done));
 }
 
 void ZkSession::set(std::string path, std::string value, int32_t version, Done<coord::Stat> done) {
@@ -413,14 +435,18 @@ void ZkSession::set(std::string path, std::string value, int32_t version, Done<c
   auto send = [p = full(path), value = std::move(value), version](zhandle_t* zh, Call* call) {
     return zoo_aset(zh, p.c_str(), value.data(), static_cast<int>(value.size()), version, on_stat, call);
   };
-  change<coord::Stat>(path, std::move(valid), send, [](const Reply& r) { return stat_of(*r.stat); }, std::move(done));
+  change<coord::Stat>(
+      path, std::move(valid), send, [](const Reply& r) { return stat_of(*r.stat); }, std::move(done));
 }
 
 void ZkSession::remove(std::string path, int32_t version, Done<Nothing> done) {
   auto valid = validate_path(path);
   if (valid && path == "/") valid = fail(Code::invalid, "the root cannot be removed");
-  auto send = [p = full(path), version](zhandle_t* zh, Call* call) { return zoo_adelete(zh, p.c_str(), version, on_void, call); };
-  change<Nothing>(path, std::move(valid), send, [](const Reply&) { return Nothing{}; }, std::move(done));
+  auto send = [p = full(path), version](zhandle_t* zh, Call* call) {
+    return zoo_adelete(zh, p.c_str(), version, on_void, call);
+  };
+  change<Nothing>(
+      path, std::move(valid), send, [](const Reply&) { return Nothing{}; }, std::move(done));
 }
 
 // What the library keeps pointers to until it completes.
@@ -445,7 +471,8 @@ struct ZkSession::Multi {
     const int bytes = static_cast<int>(op.value.size());
     switch (op.kind) {
       case Op::Kind::create:
-        zoo_create_op_init(&raw[i], path, op.value.data(), bytes, &ZOO_OPEN_ACL_UNSAFE, mode_of(op.mode), made[i].data(), static_cast<int>(made[i].size()));
+        zoo_create_op_init(&raw[i], path, op.value.data(), bytes, &ZOO_OPEN_ACL_UNSAFE, mode_of(op.mode),
+                           made[i].data(), static_cast<int>(made[i].size()));
         break;
       case Op::Kind::set: zoo_set_op_init(&raw[i], path, op.value.data(), bytes, op.version, &stats[i]); break;
       case Op::Kind::remove: zoo_delete_op_init(&raw[i], path, op.version); break;
@@ -461,7 +488,8 @@ struct ZkSession::Multi {
 };
 
 void ZkSession::multi(std::vector<Op> ops, Done<std::vector<OpResult>> done) {
-  if (auto valid = validate_multi(ops); !valid) return answer<std::vector<OpResult>>(std::move(done), fail(valid.error()));
+  if (auto valid = validate_multi(ops); !valid)
+    return answer<std::vector<OpResult>>(std::move(done), fail(valid.error()));
   auto state = std::make_shared<Multi>(std::move(ops), [this](const std::string& path) { return full(path); });
   auto request = make<std::vector<OpResult>>(true, "multi", nullptr, done);
   request.send = [state](zhandle_t* zh, Call* call) {
@@ -504,8 +532,10 @@ void ZkSession::check_deadlines() {
   for (auto& [number, request] : sent_) {
     if (request.deadline > now) break;
     if (std::exchange(request.answered, true)) continue;
-    if (request.change) request.refuse(Error(Code::outcome_unknown, "the coordination service did not answer in time"));
-    else request.refuse(Error(Code::unavailable, "the coordination service did not answer in time"));
+    if (request.change)
+      request.refuse(Error(Code::outcome_unknown, "the coordination service did not answer in time"));
+    else
+      request.refuse(Error(Code::unavailable, "the coordination service did not answer in time"));
   }
   while (!waiting_.empty() && waiting_.front().deadline <= now) {
     waiting_.front().refuse(Error(Code::unavailable, "no connection to the coordination service"));

@@ -68,7 +68,7 @@ class ZkSession final : public Session, private LinkOwner {
     uint64_t number = 0;
     base::Instant deadline;
     bool change = false;
-    Watch watch;              // becomes a watch of ours when the library has set it
+    Watch watch;  // becomes a watch of ours when the library has set it
     uint64_t watch_id = 0;
     bool waits_for_missing = false;  // exists(): set also where there is no znode
     size_t watch_bytes = 0;
@@ -108,7 +108,8 @@ class ZkSession final : public Session, private LinkOwner {
   template <class T>
   Request make(bool change, const std::string& path, Convert<T> convert, Done<T> done);
   template <class T>
-  void read(const std::string& path, Watch watch, std::function<Send(std::string full, void* watch)> send, Convert<T> convert, Done<T> done);
+  void read(const std::string& path, Watch watch, std::function<Send(std::string full, void* watch)> send,
+            Convert<T> convert, Done<T> done);
   template <class T>
   void change(const std::string& path, base::Status valid, Send send, Convert<T> convert, Done<T> done);
   void enqueue(Request request);
@@ -122,7 +123,9 @@ class ZkSession final : public Session, private LinkOwner {
   void check_deadlines();
   void arm_deadline();
 
-  std::string full(const std::string& path) const { return target_.chroot.empty() ? path : path == "/" ? target_.chroot : target_.chroot + path; }
+  std::string full(const std::string& path) const {
+    return target_.chroot.empty() ? path : path == "/" ? target_.chroot : target_.chroot + path;
+  }
   std::string stripped(std::string path) const { return path.substr(target_.chroot.size()); }
 
   static void on_void(int rc, const void* data);
@@ -141,8 +144,8 @@ class ZkSession final : public Session, private LinkOwner {
   std::optional<clientid_t> identity_;  // of the session, to go on with it through another handle
   base::Instant last_confirmed_;
   base::Instant offline_since_;
-  std::deque<Request> waiting_;             // not handed over, by number
-  std::map<uint64_t, Request> sent_;        // with the library
+  std::deque<Request> waiting_;                                                    // not handed over, by number
+  std::map<uint64_t, Request> sent_;                                               // with the library
   std::map<uint64_t, std::function<void(const Reply&, base::Instant)>> internal_;  // our own calls, likewise
   uint64_t next_number_ = 1;
   std::map<uint64_t, WatchEntry> watches_;

@@ -127,7 +127,8 @@ TEST_F(FileTree, the_end_of_a_session_takes_its_ephemerals_and_no_others) {
 
 TEST_F(FileTree, children_are_not_mixed_with_those_of_names_that_begin_alike) {
   edit([](Editor& e) {
-    for (const char* path : {"/a", "/ab", "/a/x", "/ab/y", "/a/x/deep", "/a-b"}) EXPECT_TRUE(e.create(path, "", CreateMode::persistent, 0)) << path;
+    for (const char* path : {"/a", "/ab", "/a/x", "/ab/y", "/a/x/deep", "/a-b"})
+      EXPECT_TRUE(e.create(path, "", CreateMode::persistent, 0)) << path;
   });
   look([](const Reader& r) {
     EXPECT_EQ(r.children("/a")->names, std::vector<std::string>{"x"});
@@ -141,6 +142,14 @@ TEST_F(FileTree, is_opened_once_a_process_and_again_after_it_was_closed) {
   env_.reset();
   env_ = Env::open(dir_).value();
   look([](const Reader& r) { EXPECT_TRUE(r.exists("/kept")); });
+}
+
+TEST(FileEnv, network_file_systems_are_known_and_local_ones_are_not_among_them) {
+  for (const unsigned long type : {0x6969UL, 0x517bUL, 0xff534d42UL, 0xfe534d42UL, 0x01021997UL, 0x65735546UL})
+    EXPECT_NE(network_file_system(type), "");
+  for (const unsigned long type : {0xef53UL, 0x01021994UL, 0x58465342UL, 0x9123683eUL, 0x794c7630UL})
+    EXPECT_EQ(network_file_system(type), "");
+  EXPECT_FALSE(Env::open("/proc/self/coord"));
 }
 
 }  // namespace

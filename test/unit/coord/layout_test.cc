@@ -47,7 +47,8 @@ TEST(Layout, distribution_names_round_trip_and_bad_ones_are_refused) {
   EXPECT_EQ(distribution(Keyspace::hash, "h"), "0_h");
   EXPECT_EQ(parse_distribution("1_orders").value(), (Distribution{Keyspace::range, "orders"}));
   EXPECT_EQ(parse_distribution("0_h").value(), (Distribution{Keyspace::hash, "h"}));
-  for (const char* bad : {"", "1_", "orders", "2_orders", "1_Orders", "1_a/b"}) EXPECT_FALSE(parse_distribution(bad)) << bad;
+  for (const char* bad : {"", "1_", "orders", "2_orders", "1_Orders", "1_a/b"})
+    EXPECT_FALSE(parse_distribution(bad)) << bad;
 }
 
 TEST(Layout, a_table_is_found_whatever_its_keyspace) {
@@ -103,7 +104,8 @@ TEST(LayoutValues, the_rest_round_trips) {
   EXPECT_EQ(parse_arrival(arrival_text(a)).value(), a);
   const RegionNode leaf{partition_id(1), RegionState::active, false, {}, false, {}, {}, ""};
   EXPECT_EQ(parse_region(region_text(leaf)).value(), leaf);
-  const RegionNode inner{partition_id(2), RegionState::splitting, true, Region{3}, true, Region{4}, Region{5}, std::string("a\n\0z", 4)};
+  const RegionNode inner{partition_id(2), RegionState::splitting,  true, Region{3}, true, Region{4},
+                         Region{5},       std::string("a\n\0z", 4)};
   EXPECT_EQ(parse_region(region_text(inner)).value(), inner);
   model::AssignmentId assignment;
   assignment.bytes[0] = 7;
@@ -126,7 +128,8 @@ TEST(LayoutValues, a_newer_layout_is_refused_as_an_identity_error) {
 
 TEST(LayoutValues, region_states_are_the_partitions_states) {
   EXPECT_EQ(region_state(model::PartitionState::splitting), RegionState::splitting);
-  for (const auto s : {RegionState::creating, RegionState::active, RegionState::splitting, RegionState::merging, RegionState::split})
+  for (const auto s :
+       {RegionState::creating, RegionState::active, RegionState::splitting, RegionState::merging, RegionState::split})
     EXPECT_EQ(parse_region_state(region_state_name(s)).value(), s);
 }
 

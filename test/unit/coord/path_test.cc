@@ -7,7 +7,8 @@ namespace {
 
 TEST(Path, good_and_bad_ones) {
   for (const char* good : {"/", "/a", "/a/b-c/d_0000000001", "/a b"}) EXPECT_TRUE(validate_path(good)) << good;
-  for (const char* bad : {"", "a", "/a/", "//", "/a//b", "/.", "/a/../b", "/a\nb"}) EXPECT_FALSE(validate_path(bad)) << bad;
+  for (const char* bad : {"", "a", "/a/", "//", "/a//b", "/.", "/a/../b", "/a\nb"})
+    EXPECT_FALSE(validate_path(bad)) << bad;
   EXPECT_TRUE(validate_path("/" + std::string(kPathMax - 1, 'x')));
   EXPECT_FALSE(validate_path("/" + std::string(kPathMax, 'x')));
 }
