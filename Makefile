@@ -208,7 +208,8 @@ install: all ## install to DESTDIR PREFIX
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/share/man $(DESTDIR)$(SYSCONFDIR)/cantle $(DESTDIR)$(PREFIX)/lib/systemd/system
 	install -m 755 $(addprefix $(B)/bin/,$(BINARIES) $(SCRIPTS)) $(DESTDIR)$(PREFIX)/bin
 	for p in man/*.[1-8]; do install -D -m 644 $$p $(DESTDIR)$(PREFIX)/share/man/man$${p##*.}/$${p##*/}; done
-	for u in systemd/*; do sed 's|@PREFIX@|$(PREFIX)|g' $$u >$(DESTDIR)$(PREFIX)/lib/systemd/system/$${u##*/}; done
+	for u in systemd/*.service systemd/*.target; do sed 's|@PREFIX@|$(PREFIX)|g' $$u >$(DESTDIR)$(PREFIX)/lib/systemd/system/$${u##*/}; done
+	install -D -m 644 systemd/cantle.sysusers $(DESTDIR)$(PREFIX)/lib/sysusers.d/cantle.conf
 	for c in etc/*; do [ -e $(DESTDIR)$(SYSCONFDIR)/cantle/$${c##*/} ] || install -m 644 $$c $(DESTDIR)$(SYSCONFDIR)/cantle; done
 
 clean: ## remove what was built
