@@ -5,41 +5,9 @@
 
 #include "lib/base/bytes.h"
 #include "lib/base/check.h"
+#include "lib/base/utf8.h"
 
 namespace cantle::daemon {
-namespace {
-
-// Length of the well-formed UTF-8 sequence that begins at `at` (no surrogates, nothing overlong); 0 if there is none.
-size_t utf8_sequence(std::string_view s, size_t at) {
-  const auto byte = [&](size_t i) { return i < s.size() ? static_cast<unsigned char>(s[i]) : 0u; };
-  const auto follows = [&](size_t i, unsigned low = 0x80, unsigned high = 0xbf) {
-    return byte(i) >= low && byte(i) <= high;
-  };
-  const unsigned c = byte(at);
-  if (c < 0x80) return 1;
-  if (c >= 0xc2 && c <= 0xdf) return follows(at + 1) ? 2 : 0;
-  if (c >= 0xe0 && c <= 0xef) {
-    const unsigned low = c == 0xe0 ? 0xa0 : 0x80, high = c == 0xed ? 0x9f : 0xbf;
-    return follows(at + 1, low, high) && follows(at + 2) ? 3 : 0;
-  }
-  if (c >= 0xf0 && c <= 0xf4) {
-    const unsigned low = c == 0xf0 ? 0x90 : 0x80, high = c == 0xf4 ? 0x8f : 0xbf;
-    return follows(at + 1, low, high) && follows(at + 2) && follows(at + 3) ? 4 : 0;
-  }
-  return 0;
-}
-
-}  // namespace
-
-bool is_utf8(std::string_view bytes) {
-  for (size_t i = 0; i < bytes.size();) {
-    const auto n = utf8_sequence(bytes, i);
-    if (n == 0) return false;
-    i += n;
-  }
-  return true;
-}
-
 std::string to_base64(std::string_view bytes) {
   static constexpr char kDigits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
   std::string out;
@@ -113,7 +81,7 @@ Json& Json::raw(std::string_view json) {
 }
 
 Json& Json::bytes(std::string_view name, std::string_view v) {
-  if (is_utf8(v)) return member(name, v);
+  if (base::is_utf8(v)) return member(name, v);
   member(name, base::escape(v));
   return member(std::string(name) + "_b64", to_base64(v));
 }
@@ -122,7 +90,7 @@ void Json::quote(std::string_view v) {
   static constexpr char kHex[] = "0123456789abcdef";
   out_ += '"';
   for (size_t i = 0; i < v.size();) {
-    const auto n = utf8_sequence(v, i);
+    const auto n = base::utf8_sequence(v, i);
     const auto c = static_cast<unsigned char>(v[i]);
     if (n == 0) {
       out_ += "\\ufffd";

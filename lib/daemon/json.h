@@ -22,7 +22,6 @@
 
 namespace cantle::daemon {
 
-bool is_utf8(std::string_view bytes);
 std::string to_base64(std::string_view bytes);
 
 class Json {

@@ -3,6 +3,7 @@
 #include <optional>
 
 #include "lib/base/check.h"
+#include "lib/base/utf8.h"
 #include "lib/model/fields.h"
 #include "lib/wire/codec.h"
 
@@ -185,7 +186,7 @@ void append_error(std::string& out, uint32_t msgid, const base::Error& error) {
 std::string encode_error(const base::Error& error) {
   WireError wire;
   wire.code.value = base::code_name(code_on_wire(error.code));
-  wire.text.value = error.text;
+  wire.text.value = base::make_utf8(error.text);  // str: strict clients refuse other bytes
   if (error.txnseq != 0) wire.txnseq = error.txnseq;
   if (error.retry_after_ms != 0) wire.retry_after_ms = error.retry_after_ms;
   if (!error.detail.empty()) wire.detail = error.detail;

@@ -5,6 +5,7 @@
 
 #include <cmath>
 
+#include "lib/base/utf8.h"
 #include "lib/daemon/exit.h"
 #include "lib/daemon/json.h"
 
@@ -56,10 +57,10 @@ TEST(Json, numbers_read_back_the_same) {
 }
 
 TEST(Json, utf8_is_checked_strictly) {
-  for (const char* good : {"", "a", "ü", "€", "😀", "\xf4\x8f\xbf\xbf"}) EXPECT_TRUE(is_utf8(good)) << good;
+  for (const char* good : {"", "a", "ü", "€", "😀", "\xf4\x8f\xbf\xbf"}) EXPECT_TRUE(base::is_utf8(good)) << good;
   for (const char* bad :
        {"\x80", "\xc0\x80", "\xc3", "\xe0\x80\x80", "\xed\xa0\x80", "\xf0\x80\x80\x80", "\xf4\x90\x80\x80", "\xff"})
-    EXPECT_FALSE(is_utf8(bad));
+    EXPECT_FALSE(base::is_utf8(bad));
 }
 
 TEST(Json, base64_of_every_remainder) {

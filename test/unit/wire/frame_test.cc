@@ -200,6 +200,8 @@ TEST(WireError, carries_its_fields_and_hides_local_codes) {
   error.retry_after_ms = 10;
   EXPECT_EQ(decode_error(encode_error(error)), error);
   EXPECT_EQ(decode_error(encode_error({Code::io_error, "disk"})).code, Code::faulted);
+  EXPECT_EQ(decode_error(encode_error({Code::invalid, "key \xff\xc3\xbc"})).text, "key %ff\xc3\xbc")
+      << "UTF-8 on the wire";
 }
 
 TEST(WireError, takes_what_other_servers_say) {
