@@ -1,0 +1,152 @@
+#include "cmd/splitter/drive.h"
+
+#include <unistd.h>
+
+#include <charconv>
+#include <csignal>
+#include <cstdio>
+
+#include "lib/client/op_driver.h"
+#include "lib/io/signal.h"
+#include "lib/io/timer.h"
+#include "lib/proto/split_driver.h"
+#include "lib/rpc/peer.h"
+#include "lib/wire/codec.h"
+
+namespace cantle::splitter {
+
+using base::Code;
+namespace driver = proto::driver;
+
+namespace {
+
+constexpr base::Duration kProgressEvery = std::chrono::seconds(1);
+constexpr base::Duration kForEver = std::chrono::hours(24 * 365);
+
+// What is said on stderr while one waits: a line when the reason changes, and how far the filling is.
+class Progress {
+ public:
+  Progress(Cluster& cluster, const model::AttemptId& attempt, bool wanted)
+      : cluster_(cluster), attempt_(attempt), wanted_(wanted || ::isatty(STDERR_FILENO) == 1), began_(cluster.loop().now()),
+        timer_(cluster.loop(), [this] { ask(); }) {
+    if (wanted_) timer_.start(kProgressEvery, kProgressEvery);
+  }
+
+  void waiting(const driver::Waiting& w) {
+    waiting_ = w;
+    say(line());
+  }
+  void world(const proto::World& w) { map_ = w.map; }
+
+ private:
+  std::string line() const {
+    std::string text = waiting_.why;
+    for (const auto& s : waiting_.for_whom) text += " " + s.name;
+    return text;
+  }
+  void say(const std::string& text) {
+    if (!wanted_ || text.empty()) return;
+    const double seconds = static_cast<double>(base::to_ms(cluster_.loop().now() - began_)) / 1000;
+    std::fprintf(stderr, "%6.1f s  %s\n", seconds, text.c_str());
+  }
+
+  // While children are being filled: how many records of the parent's log each of their servers has taken so far.
+  void ask() {
+    if (!map_ || waiting_.for_whom.empty()) return;
+    const auto* p = map_->partitions.by_attempt(attempt_);
+    if (p == nullptr || !p->split || p->split->phase != model::SplitPhase::filling) return;
+    const auto server = waiting_.for_whom[next_++ % waiting_.for_whom.size()];
+    const auto* entry = cluster_.servers().find(server);
+    if (entry == nullptr) return;
+    auto address = entry->address();
+    if (!address) return;
+    peer_ = std::make_unique<rpc::Peer>(cluster_.loop(), *address);
+    model::StatusRequest request;
+    request.table = map_->name;
+    peer_->call("status", wire::encode(request), std::chrono::seconds(1), [this, server](base::Result<std::string_view> r) {
+      if (!r) return say(server.name + ": " + r.error().text);
+      auto status = wire::decode<model::StatusReply>(*r);
+      if (status) tell(server, *status);
+    });
+  }
+  void tell(const model::ServerId& server, const model::StatusReply& status) {
+    const auto* p = map_->partitions.by_attempt(attempt_);
+    if (p == nullptr || !p->split) return;
+    for (const auto& t : status.tables)
+      for (const auto& held : t.partitions)
+        if (held.id == p->split->low.id || held.id == p->split->high.id)
+          say(server.name + " has taken " + to_string(held.end.lsn) + " records of the " +
+              (held.id == p->split->low.id ? "low" : "high") + " child, is " + held.state);
+  }
+
+  Cluster& cluster_;
+  model::AttemptId attempt_;
+  bool wanted_;
+  base::Instant began_;
+  driver::Waiting waiting_;
+  MapPtr map_;
+  size_t next_ = 0;
+  std::unique_ptr<rpc::Peer> peer_;
+  io::Timer timer_;
+};
+
+}  // namespace
+
+std::string_view to_string(DriveEnd end) {
+  switch (end) {
+    case DriveEnd::done: return "done";
+    case DriveEnd::aborted: return "aborted";
+    case DriveEnd::failed: return "failed";
+    case DriveEnd::detached: return "going on";
+    case DriveEnd::timed_out: return "going on";
+  }
+  return "?";
+}
+
+base::Result<base::Duration> parse_duration(const std::string& text) {
+  double number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  const std::string unit(end, text.data() + text.size());
+  const double seconds = unit == "ms" ? 1e-3 : unit.empty() || unit == "s" ? 1 : unit == "m" ? 60 : unit == "h" ? 3600 : -1;
+  if (error != std::errc{} || seconds < 0 || !(number >= 0) || number * seconds > 1e7)
+    return base::fail(Code::usage, "'" + text + "' is no duration (250ms, 5s, 2m, 1h)");
+  return base::Duration(static_cast<int64_t>(number * seconds * 1e9));
+}
+
+base::Result<Driven> drive(Cluster& cluster, const std::string& table, const model::AttemptId& attempt, const DriveOptions& options) {
+  base::Duration limit = kForEver;
+  if (!options.timeout.empty()) {
+    TRY_ASSIGN(limit, parse_duration(options.timeout));
+  }
+  auto& loop = cluster.loop();
+  bool stopped = false;
+  std::optional<driver::Ended> ended;
+  io::Signal interrupt(loop, SIGINT, [&] { stopped = true; }), term(loop, SIGTERM, [&] { stopped = true; });
+  Progress progress(cluster, attempt, options.progress);
+  client::OpDriverOptions how;
+  how.what = "split";
+  how.who = client::this_process();
+  how.drive = options.drive || options.abort;
+  how.without_task = options.abort;
+  const auto began = loop.refresh_now();
+  client::OpDriver op(loop, cluster.md(), table, attempt, std::make_unique<proto::SplitDriver>(attempt), how,
+                      {.on_waiting = [&](const driver::Waiting& w) { progress.waiting(w); },
+                       .on_ended = [&](const driver::Ended& e) { ended = e; },
+                       .on_world = [&](const proto::World& w) { progress.world(w); }});
+  op.start();
+  if (options.abort) op.abort("an operator asked for it");
+  loop.run_for(limit, [&] { return stopped || ended.has_value(); });
+  Driven out;
+  out.seconds = static_cast<double>(base::to_ms(loop.refresh_now() - began)) / 1000;
+  if (!ended) {
+    out.end = stopped ? DriveEnd::detached : DriveEnd::timed_out;
+    return out;
+  }
+  out.reason = ended->reason;
+  out.end = ended->outcome == driver::Outcome::done      ? DriveEnd::done
+            : ended->outcome == driver::Outcome::aborted ? DriveEnd::aborted
+                                                         : DriveEnd::failed;
+  return out;
+}
+
+}  // namespace cantle::splitter

@@ -1,0 +1,31 @@
+// Drive: follows one split to its end, driving it unless told only to look, and tells people how it goes.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "cmd/splitter/cluster.h"
+#include "lib/proto/driver.h"
+
+namespace cantle::splitter {
+
+struct DriveOptions {
+  bool drive = true;        // false: only look
+  bool abort = false;       // have it aborted
+  bool progress = false;    // also where stderr is no terminal
+  std::string timeout;      // empty: none
+};
+
+enum class DriveEnd : uint8_t { done, aborted, failed, detached, timed_out };
+struct Driven {
+  DriveEnd end = DriveEnd::detached;
+  std::string reason;
+  double seconds = 0;
+};
+// Until the split ends, the timeout, or SIGINT or SIGTERM, which detach: it goes on without us.
+base::Result<Driven> drive(Cluster& cluster, const std::string& table, const model::AttemptId& attempt, const DriveOptions& options);
+
+std::string_view to_string(DriveEnd end);
+base::Result<base::Duration> parse_duration(const std::string& text);
+
+}  // namespace cantle::splitter
