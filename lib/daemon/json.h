@@ -20,8 +20,11 @@
 #include <string_view>
 #include <vector>
 
+#include "lib/base/utf8.h"
+
 namespace cantle::daemon {
 
+using base::is_utf8;
 std::string to_base64(std::string_view bytes);
 
 class Json {
