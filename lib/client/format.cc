@@ -1,5 +1,6 @@
 #include "lib/client/format.h"
 
+#include "lib/base/utf8.h"
 #include "lib/daemon/json.h"
 
 namespace cantle::client {
@@ -94,7 +95,7 @@ void write_json(std::string_view key, std::string_view value, std::string* out) 
   daemon::Json j;
   j.object();
   const auto member = [&](const std::string& name, std::string_view bytes) {
-    if (daemon::is_utf8(bytes))
+    if (base::is_utf8(bytes))
       j.member(name, bytes);
     else
       j.member(name + "_b64", daemon::to_base64(bytes));

@@ -1,22 +1,9 @@
 #include "lib/client/json.h"
 
+#include "lib/base/utf8.h"
+
 namespace cantle::client {
 namespace {
-
-// Length of the UTF-8 sequence that begins at `at`, 0 if there is none (overlong, surrogate, cut short).
-size_t utf8_length(std::string_view s, size_t at) {
-  const auto byte = [&](size_t i) { return static_cast<unsigned char>(s[i]); };
-  const unsigned char lead = byte(at);
-  if (lead < 0x80) return 1;
-  const size_t n = lead >= 0xf0 ? 4 : lead >= 0xe0 ? 3 : 2;
-  if (lead < 0xc2 || lead > 0xf4 || at + n > s.size()) return 0;
-  for (size_t i = 1; i < n; ++i)
-    if ((byte(at + i) & 0xc0) != 0x80) return 0;
-  const unsigned char second = byte(at + 1);
-  if ((lead == 0xe0 && second < 0xa0) || (lead == 0xed && second > 0x9f)) return 0;
-  if ((lead == 0xf0 && second < 0x90) || (lead == 0xf4 && second > 0x8f)) return 0;
-  return n;
-}
 
 void append_utf8(uint32_t c, std::string* out) {
   const auto put = [&](uint32_t b) { *out += static_cast<char>(b); };
@@ -167,7 +154,7 @@ class Scanner {
         TRY(escape(&out));
         continue;
       }
-      const size_t n = utf8_length(text_, at_);
+      const size_t n = base::utf8_sequence(text_, at_);
       if (n == 0) return wrong("a string is not UTF-8");
       out.append(text_.substr(at_, n));
       at_ += n;

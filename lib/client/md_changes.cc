@@ -16,6 +16,7 @@ struct Attempt : std::enable_shared_from_this<Attempt> {
   model::MdChange request;
   std::string params;
   bool creates = false;
+  bool known = true;  // in the first round
   base::Instant deadline;
   MdClient::Done<model::MdChangeReply> done;
   std::vector<model::ServerId> list;
@@ -39,7 +40,7 @@ struct Attempt : std::enable_shared_from_this<Attempt> {
       self->next();
     };
     if (creates) return any_mdserver(*c, std::move(got));
-    c->members(request.table, deadline, std::move(got));
+    c->members(request.table, std::exchange(known, false), deadline, std::move(got));
   }
 
   // A table that is to be made has no list yet.

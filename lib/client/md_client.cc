@@ -71,10 +71,10 @@ std::vector<model::ServerId> MdClient::Core::order(const std::string& table, std
   return list;
 }
 
-void MdClient::Core::members(const std::string& table, base::Instant deadline, Done<std::vector<model::ServerId>> done) {
-  const auto known = configs.find(table);
+void MdClient::Core::members(const std::string& table, bool known, base::Instant deadline, Done<std::vector<model::ServerId>> done) {
+  const auto before = configs.find(table);
   // While the service is away, those it named last are asked: they may answer what is stale.
-  if (!session.connected() && known != configs.end()) return done(order(table, known->second.metadata_servers));
+  if (before != configs.end() && (known || !session.connected())) return done(order(table, before->second.metadata_servers));
   read_config(table, std::min(deadline, now() + kMdAttempt), [weak = weak_from_this(), table, done = std::move(done)](base::Result<model::TableConfig> config) {
     const auto self = weak.lock();
     if (!self) return;
@@ -87,6 +87,8 @@ void MdClient::Core::members(const std::string& table, base::Instant deadline, D
 }
 
 void MdClient::Core::with_peer(const model::ServerId& to, base::Duration, std::function<void(base::Result<rpc::Peer*>)> done) {
+  const auto there = peers.find(to);
+  if (there != peers.end() && there->second->connected()) return done(there->second.get());
   servers.refresh([weak = weak_from_this(), to, done = std::move(done)] {
     const auto self = weak.lock();
     if (!self) return;
@@ -123,11 +125,12 @@ struct Round : std::enable_shared_from_this<Round> {
   size_t at = 0;
   MdBackoff backoff;
   base::Error last{Code::unavailable, "nobody answered"};
+  bool known = true;  // in the first round
 
   void begin() {
     const auto c = core.lock();
     if (!c) return;
-    c->members(table, deadline, [self = shared_from_this()](base::Result<std::vector<model::ServerId>> members) {
+    c->members(table, std::exchange(known, false), deadline, [self = shared_from_this()](base::Result<std::vector<model::ServerId>> members) {
       if (members) {
         self->list = std::move(*members);
         self->at = 0;

@@ -41,7 +41,8 @@ struct MdClient::Core : std::enable_shared_from_this<MdClient::Core> {
 
   void read_config(const std::string& table, base::Instant deadline, Done<model::TableConfig> done);
   // Those to ask, best first. From a fresh TableConfig, or the last one when the service is away.
-  void members(const std::string& table, base::Instant deadline, Done<std::vector<model::ServerId>> done);
+  // `known`: the list as last read is good enough, since whoever is asked knows better.
+  void members(const std::string& table, bool known, base::Instant deadline, Done<std::vector<model::ServerId>> done);
   std::vector<model::ServerId> order(const std::string& table, std::vector<model::ServerId> list) const;
   // One request to one server.
   void call(const model::ServerId& to, std::string_view method, std::string_view params, base::Duration timeout, Done<std::string_view> done);
