@@ -82,6 +82,7 @@ void Engine::Impl::finish_apply() {
 }
 
 base::Status Engine::Impl::apply_now() {
+  overlay.settle();
   if (pending.empty() && overlay.active()->empty()) return ok();
   sealed_n = durable_n;
   auto half = overlay.seal();

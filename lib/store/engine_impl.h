@@ -162,6 +162,7 @@ struct Engine::Impl {
   uint64_t appended_blocks = 0, appended_bytes = 0, applied_records = 0;
   std::optional<base::Error> failed;
   bool closing = false, pump_due = false;
+  bool replaying = false;  // nobody reads yet: records are sorted in when it is over
   base::Instant last_block{};
 
   JournalPosition index_applied;      // as the index's meta row says

@@ -96,7 +96,10 @@ base::Status Replay::run() {
   TRY_ASSIGN(const auto segments, list_segments(e_.parts.disk));
   for (const uint64_t n : segments) e_.segments[n] = {};
   if (rebuild_) TRY(rebuild_rows());
+  e_.replaying = true;
   TRY_ASSIGN(auto end, scan_journal(e_.parts.disk, scan()));
+  e_.replaying = false;
+  e_.overlay.settle();
   if (end.sequence == 0) end = kBeginning;
   const bool there = e_.segments.contains(end.segment);
   if (!there && end.sequence > 1) {  // the segment of the end is gone: never write under a number that readers may know
@@ -105,7 +108,7 @@ base::Status Replay::run() {
   }
   const Root* root = e_.roots.newest();
   e_.report.clean = root != nullptr && root->clean && root->head == end;
-  TRY_ASSIGN(auto tail, finish_tail(e_.parts.disk, end, e_.config.segment_bytes));
+  TRY_ASSIGN(auto tail, finish_tail(e_.parts.disk, end, e_.config.segment_bytes, e_.config.group_bytes_max));
   if (tail.zeroed > 0) {
     e_.report.torn_bytes = tail.zeroed;
     base::log(base::Level::notice, "journal-tail-cut", {{"segment", end.segment}, {"offset", end.offset}, {"bytes", tail.zeroed}});

@@ -153,7 +153,10 @@ void Engine::Impl::put_records(Log& log, std::string_view payload) {
     }
     const bool newest = r.version > highest;
     if (newest) highest = r.version;
-    overlay.put(part->extent, r, newest);
+    if (replaying)
+      overlay.put_later(part->extent, r, newest);
+    else
+      overlay.put(part->extent, r, newest);
   }
 }
 

@@ -24,6 +24,17 @@ static_assert(sizeof(Raw) == kFrameSize);
 
 uint32_t crc_of(const Raw& r) { return base::crc32c({reinterpret_cast<const char*>(&r), offsetof(Raw, crc)}); }
 
+// Where the first frame's magic stands in the bytes, at a multiple of kFrameAlign; else their size, rounded down to one.
+size_t find_magic(std::string_view bytes) {
+  const size_t end = bytes.size() / kFrameAlign * kFrameAlign;
+  for (size_t at = 0; at < end; at += kFrameAlign) {
+    uint32_t magic = 0;
+    std::memcpy(&magic, bytes.data() + at, sizeof magic);
+    if (magic == kFrameMagic) return at;
+  }
+  return end;
+}
+
 bool all_zero(std::string_view bytes) {
   return bytes.empty() || (bytes[0] == 0 && std::memcmp(bytes.data(), bytes.data() + 1, bytes.size() - 1) == 0);
 }
@@ -105,14 +116,15 @@ base::Result<std::optional<Frame>> SegmentScanner::look(bool payload) {
 
 base::Result<std::optional<Frame>> SegmentScanner::search(uint64_t after) {
   const uint64_t start = offset_;
-  for (offset_ = start; offset_ + kFrameAndHeader <= limit_; offset_ += kFrameAlign) {
-    TRY_ASSIGN(const auto head, window(offset_, kFrameAndHeader));
-    if (head.size() < kFrameAndHeader) break;
-    uint32_t magic = 0;
-    std::memcpy(&magic, head.data(), sizeof magic);
-    if (magic != kFrameMagic) continue;
+  while (offset_ + kFrameAndHeader <= limit_) {
+    TRY_ASSIGN(const auto part, window(offset_, static_cast<size_t>(std::min<uint64_t>(kWindow, limit_ - offset_))));
+    if (part.size() < kFrameAndHeader) break;
+    const size_t at = find_magic(part);
+    offset_ += at;
+    if (at + kFrameAlign > part.size()) continue;  // none here
     TRY_ASSIGN(auto frame, look(true));
     if (frame && frame->at.sequence > after) return frame;
+    offset_ += kFrameAlign;
   }
   offset_ = start;
   payload_ = {};

@@ -72,12 +72,13 @@ void* Arena::take(size_t size) {
 
 struct Half::Trees {
   std::map<model::ExtentId, Tree> of;
+  std::map<model::ExtentId, std::vector<Slot>> later;
 };
 
 Half::Half() : trees_(std::make_unique<Trees>()) {}
 Half::~Half() = default;
 
-uint64_t Half::bytes() const { return arena_.used() + records_ * kNodeBytes; }
+uint64_t Half::bytes() const { return arena_.used() + (records_ + later_n_) * kNodeBytes; }
 
 bool Half::put(model::ExtentId extent, const model::RecordView& r, bool newest) {
   Tree& tree = trees_->of[extent];
@@ -85,6 +86,17 @@ bool Half::put(model::ExtentId extent, const model::RecordView& r, bool newest) 
   const auto it = tree.lower_bound(wanted);
   const bool there = it != tree.end() && !Less()(wanted, *it);
   if (there && it->entry->version >= r.version) return false;
+  auto* entry = make(r, newest);
+  if (there) {
+    it->entry = entry;
+  } else {
+    tree.insert(it, Slot{wanted.prefix, entry});
+    records_++;
+  }
+  return true;
+}
+
+Entry* Half::make(const model::RecordView& r, bool newest) {
   auto* entry = new (arena_.take(sizeof(Entry) + r.key.size() + r.value.size())) Entry;
   entry->value_size = static_cast<uint32_t>(r.value.size());
   entry->key_size = static_cast<uint16_t>(r.key.size());
@@ -95,13 +107,37 @@ bool Half::put(model::ExtentId extent, const model::RecordView& r, bool newest) 
   char* bytes = reinterpret_cast<char*>(entry + 1);
   std::memcpy(bytes, r.key.data(), r.key.size());
   if (!r.value.empty()) std::memcpy(bytes + r.key.size(), r.value.data(), r.value.size());
-  if (there) {
-    it->entry = entry;
-  } else {
-    tree.insert(it, Slot{wanted.prefix, entry});
-    records_++;
+  return entry;
+}
+
+void Half::put_later(model::ExtentId extent, const model::RecordView& r, bool newest) {
+  trees_->later[extent].push_back({prefix_of(r.key), make(r, newest)});
+  later_n_++;
+}
+
+void Half::settle() {
+  for (auto& [extent, slots] : trees_->later) {
+    // Of one key the newest version first.
+    std::sort(slots.begin(), slots.end(), [](const Slot& a, const Slot& b) {
+      const int order = compare(a.prefix, a.entry->key(), b.prefix, b.entry->key());
+      return order != 0 ? order < 0 : a.entry->version > b.entry->version;
+    });
+    Tree& tree = trees_->of[extent];
+    const Slot* last = nullptr;
+    for (const auto& slot : slots) {
+      if (last != nullptr && last->prefix == slot.prefix && last->entry->key() == slot.entry->key()) continue;
+      last = &slot;
+      const auto it = tree.empty() || Less()(*tree.rbegin(), slot) ? tree.end() : tree.lower_bound(slot);
+      if (it != tree.end() && !Less()(slot, *it)) {
+        if (it->entry->version < slot.entry->version) it->entry = slot.entry;
+        continue;
+      }
+      tree.insert(it, slot);
+      records_++;
+    }
   }
-  return true;
+  trees_->later.clear();
+  later_n_ = 0;
 }
 
 const Entry* Half::find(model::ExtentId extent, std::string_view key) const {

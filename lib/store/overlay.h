@@ -74,13 +74,16 @@ class Half {
   ~Half();
   // False: it holds this version or a newer one of the key.
   bool put(model::ExtentId extent, const model::RecordView& record, bool newest);
+  // For many at once, in any order, while nobody reads: settle() sorts them in. Ten times as fast as one by one.
+  void put_later(model::ExtentId extent, const model::RecordView& record, bool newest);
+  void settle();
   const Entry* find(model::ExtentId extent, std::string_view key) const;
   uint64_t bytes() const;    // arenas and trees
   // Something newer may have reached the index past the overlay: its entries' `newest` says nothing any more.
   void distrust() { trusted_ = false; }
   bool trusted() const { return trusted_; }
   uint64_t records() const { return records_; }
-  bool empty() const { return records_ == 0; }
+  bool empty() const { return records_ == 0 && later_n_ == 0; }
 
   // Entries of an extent in key order. seek(): first at or after; seek_before(): last before ("" = the end).
   class Walk {
@@ -100,10 +103,11 @@ class Half {
   std::vector<model::ExtentId> extents() const;  // ascending
 
  private:
+  Entry* make(const model::RecordView& record, bool newest);
   struct Trees;
   std::unique_ptr<Trees> trees_;
   Arena arena_;
-  uint64_t records_ = 0;
+  uint64_t records_ = 0, later_n_ = 0;
   bool trusted_ = true;
 };
 
@@ -117,6 +121,8 @@ class Overlay {
  public:
   Overlay() : active_(std::make_shared<Half>()) {}
   bool put(model::ExtentId extent, const model::RecordView& record, bool newest);
+  void put_later(model::ExtentId extent, const model::RecordView& record, bool newest) { active_->put_later(extent, record, newest); }
+  void settle() { active_->settle(); }
   Held find(model::ExtentId extent, std::string_view key) const;
   void distrust();
   uint64_t bytes() const { return active_->bytes() + (sealed_ ? sealed_->bytes() : 0); }

@@ -148,7 +148,7 @@ base::Result<JournalPosition> scan_journal(Disk& disk, const JournalScan& scan) 
   return Scan(disk, scan, std::move(segments)).run();
 }
 
-base::Result<Tail> finish_tail(Disk& disk, const JournalPosition& end, uint64_t segment_bytes) {
+base::Result<Tail> finish_tail(Disk& disk, const JournalPosition& end, uint64_t segment_bytes, uint64_t group_bytes_max) {
   Tail tail;
   if (auto removed = disk.remove("journal/next.tmp"); !removed && removed.error().code != Code::not_found) return base::fail(removed.error());
   TRY_ASSIGN(const auto segments, list_segments(disk));
@@ -157,7 +157,9 @@ base::Result<Tail> finish_tail(Disk& disk, const JournalPosition& end, uint64_t 
     if (n <= end.segment) continue;
     TRY_ASSIGN(auto file, disk.open(segment_path(n), OpenMode::write));
     TRY_ASSIGN(const auto size, file->size());
-    SegmentScanner scanner(*file, n, 0, std::min(size, segment_bytes));
+    // Nothing but the first group of a segment can have been on its way; one block more may have been added to it.
+    const uint64_t written = group_bytes_max + framed_size(model::kBlockMax);
+    SegmentScanner scanner(*file, n, 0, std::min({size, segment_bytes, written}));
     TRY_ASSIGN(const auto frame, scanner.search(0));
     if (n == end.segment + 1 && size == segment_bytes && !frame) {
       tail.ready = std::move(file);

@@ -46,6 +46,7 @@ struct Tail {
 };
 // Makes the end writable: what lies behind it in its segment is zeroed and synced, later segments that hold anything
 // that could be taken for ours are removed.
-base::Result<Tail> finish_tail(Disk& disk, const JournalPosition& end, uint64_t segment_bytes);
+// `group_bytes_max`: of a sync group; a torn one lies at most that far into its segment.
+base::Result<Tail> finish_tail(Disk& disk, const JournalPosition& end, uint64_t segment_bytes, uint64_t group_bytes_max);
 
 }  // namespace cantle::store
