@@ -3,6 +3,7 @@
 #include <optional>
 
 #include "lib/base/check.h"
+#include "lib/coord/settle.h"
 #include "lib/io/loop.h"
 
 namespace cantle::coord {
@@ -71,6 +72,30 @@ base::Result<std::vector<OpResult>> SyncSession::multi(std::vector<Op> ops) {
 
 base::Status SyncSession::sync(const std::string& path) {
   return call<base::Nothing>([&](auto done) { session_->sync(path, std::move(done)); });
+}
+
+base::Result<std::string> SyncSession::settled_create(const std::string& path, const std::string& value) {
+  LoopTimers timers(loop_);
+  Settler settle(*session_, timers);
+  return call<std::string>([&](auto done) { settle.create(path, value, CreateMode::persistent, std::move(done)); });
+}
+
+base::Result<Stat> SyncSession::settled_set(const std::string& path, const std::string& value, int32_t version) {
+  LoopTimers timers(loop_);
+  Settler settle(*session_, timers);
+  return call<Stat>([&](auto done) { settle.set(path, value, version, recognise_value(value), std::move(done)); });
+}
+
+base::Status SyncSession::settled_remove(const std::string& path, int32_t version) {
+  LoopTimers timers(loop_);
+  Settler settle(*session_, timers);
+  return call<base::Nothing>([&](auto done) { settle.remove(path, version, std::move(done)); });
+}
+
+base::Result<std::string> SyncSession::settled_append(const std::string& prefix, const std::string& value) {
+  LoopTimers timers(loop_);
+  Settler settle(*session_, timers);
+  return call<std::string>([&](auto done) { settle.append(prefix, value, std::move(done)); });
 }
 
 }  // namespace cantle::coord

@@ -34,6 +34,13 @@ class SyncSession {
   base::Result<std::vector<OpResult>> multi(std::vector<Op> ops);
   base::Status sync(const std::string& path);
 
+  // The same with a definite answer also when a reply is lost: see settle.h. The value must be unique to the attempt,
+  // or what is the same to the caller. Plain znodes only.
+  base::Result<std::string> settled_create(const std::string& path, const std::string& value);
+  base::Result<Stat> settled_set(const std::string& path, const std::string& value, int32_t version);
+  base::Status settled_remove(const std::string& path, int32_t version);
+  base::Result<std::string> settled_append(const std::string& prefix, const std::string& value);
+
   // Children of a directory that may not be there: none then.
   base::Result<std::vector<std::string>> children_or_none(const std::string& path);
   // Waits until `done` says so, with the loop turning; false at the deadline.
