@@ -18,7 +18,7 @@
 namespace cantle::io {
 namespace {
 
-constexpr size_t kKeepBuffer = size_t{256} << 10;  // a buffer that grew beyond this is given back once it is sent
+constexpr size_t kKeepBuffer = size_t{16} << 20;   // a buffer that grew beyond this is given back once it is sent
 constexpr size_t kLingerBytes = size_t{16} << 20;  // discarded of what a peer sends behind our last word
 
 base::Error broken(std::string_view what, int uv_error) {
@@ -339,6 +339,13 @@ void Conn::wrote() {
 }
 
 size_t Conn::unsent() const { return core_->unsent(); }
+
+void Conn::trim() {
+  if (core_->out.empty()) core_->out.shrink_to_fit();
+  if (core_->sending.empty()) core_->sending.shrink_to_fit();
+}
+
+size_t Conn::held() const { return core_->out.capacity() + core_->sending.capacity(); }
 
 void Conn::pause() {
   core_->paused = true;

@@ -63,6 +63,9 @@ class Conn {
   std::string& output();
   void wrote();
   size_t unsent() const;  // bytes written and not yet taken by the kernel
+  // Buffers keep the size they grew to, for the next large message. An owner gives them back when it is quiet.
+  void trim();
+  size_t held() const;  // bytes of memory in them
 
   // Stops and resumes on_bytes; the kernel's window then holds the peer back.
   void pause();

@@ -18,7 +18,8 @@
 namespace cantle::rpc {
 namespace {
 
-constexpr size_t kKeepBuffer = size_t{256} << 10;
+constexpr size_t kTrimAbove = size_t{256} << 10;  // bytes of buffers worth giving back when it is quiet
+constexpr base::Duration kTrimAfter = std::chrono::seconds(1);
 constexpr size_t kNotificationsKept = 64;  // while it is not connected
 
 struct Waiting {
@@ -64,6 +65,8 @@ struct Peer::Core final : io::ConnHandler, std::enable_shared_from_this<Core> {
   void set_ready();
   void fail_all(const base::Error& why, uint64_t handed_over);
   void arm(base::Instant deadline);
+  void trim_later();
+  void trim();
   void expire();
   void set_connected(bool now_connected);
 
@@ -86,7 +89,8 @@ struct Peer::Core final : io::ConnHandler, std::enable_shared_from_this<Core> {
   std::function<void(bool)> on_state;
   bool told_connected = false;
   base::Duration backoff{};
-  io::Timer connect_timer, backoff_timer, expiry;
+  io::Timer connect_timer, backoff_timer, expiry, trimmer;
+  uint64_t bytes_trimmed = 0;  // in and out when the trimmer was started
   base::Instant expiry_at{};
   bool closed = false;
 };
@@ -98,7 +102,8 @@ Peer::Core::Core(io::Loop& l, io::Address a, PeerOptions o)
       backoff(options.backoff_min),
       connect_timer(l, [this] { lost(not_sent("no connection to " + to_string(address) + " in time")); }),
       backoff_timer(l, [this] { rested(); }),
-      expiry(l, [this] { expire(); }) {}
+      expiry(l, [this] { expire(); }),
+      trimmer(l, [this] { trim(); }) {}
 
 void Peer::Core::call(std::string_view method, std::string_view params, base::Duration timeout, Done done) {
   const auto refuse = [&](base::Error error) {
@@ -173,7 +178,7 @@ void Peer::Core::begin() {
   ++connection;
   backoff_timer.stop();
   scanner.reset();
-  pending.clear();
+  std::string().swap(pending);
   stream = 0;
   connect_timer.start(options.connect_timeout);
   conn = io::Conn::connect(loop, address, *this);
@@ -223,8 +228,22 @@ void Peer::Core::send_queue() {
   drop_queue();
 }
 
+void Peer::Core::trim_later() {
+  if (!conn || trimmer.active() || conn->held() + pending.capacity() < kTrimAbove) return;
+  bytes_trimmed = conn->bytes_in() + conn->bytes_out();
+  trimmer.start(kTrimAfter);
+}
+
+void Peer::Core::trim() {
+  if (!conn) return;
+  if (bytes_trimmed != conn->bytes_in() + conn->bytes_out()) return trim_later();
+  conn->trim();
+  if (pending.empty()) pending.shrink_to_fit();
+}
+
 void Peer::Core::on_bytes(io::Conn&, std::string_view bytes) {
   const auto alive = shared_from_this();
+  trim_later();
   if (pending.empty()) {
     const auto ours = connection;
     const auto taken = consume(bytes);
@@ -238,7 +257,6 @@ void Peer::Core::on_bytes(io::Conn&, std::string_view bytes) {
   const auto ours = connection;
   const auto taken = consume(whole);
   if (!conn || connection != ours) return;
-  if (taken == whole.size() && whole.capacity() > kKeepBuffer) return;
   whole.erase(0, taken);
   pending = std::move(whole);
 }
@@ -363,6 +381,7 @@ void Peer::Core::close() {
   connect_timer.stop();
   backoff_timer.stop();
   expiry.stop();
+  trimmer.stop();
 }
 
 Peer::Peer(io::Loop& loop, io::Address address, PeerOptions options)

@@ -7,7 +7,6 @@
 namespace cantle::rpc {
 namespace {
 
-constexpr size_t kKeepBuffer = size_t{256} << 10;
 // Beside the fixed time for a frame: what the slowest acceptable sender gets through in a second.
 constexpr size_t kSlowestBytesPerSecond = size_t{64} << 10;
 
@@ -64,12 +63,7 @@ void Session::account() {
 
 void Session::consume_pending() {
   const auto taken = consume(pending_);
-  if (taken == pending_.size()) {
-    pending_.clear();
-    if (pending_.capacity() > kKeepBuffer) pending_.shrink_to_fit();
-  } else {
-    pending_.erase(0, taken);
-  }
+  pending_.erase(0, taken);
 }
 
 size_t Session::consume(std::string_view bytes) {
@@ -249,6 +243,11 @@ void Session::notify(std::string_view method, std::string_view params) {
 
 void Session::sweep(base::Instant now) {
   if (!connected()) return;
+  const auto bytes = conn_->bytes_in() + conn_->bytes_out();
+  if (std::exchange(bytes_swept_, bytes) == bytes) {
+    conn_->trim();
+    if (pending_.empty()) pending_.shrink_to_fit();
+  }
   if (eof_ && now - eof_since_ >= core->limits.eof_grace) return finish();
   if (!partial_ || held_) return;
   const auto grace = std::chrono::seconds(pending_.size() / kSlowestBytesPerSecond);

@@ -67,7 +67,8 @@ struct Session final : io::ConnHandler, std::enable_shared_from_this<Session> {
   std::unique_ptr<io::Conn> conn_;
   wire::FrameScanner scanner_;
   std::string pending_;
-  size_t accounted_ = 0;  // bytes of pending_ in the server's total
+  uint64_t bytes_swept_ = 0;  // in and out at the last sweep: without change the buffers are given back
+  size_t accounted_ = 0;      // bytes of pending_ in the server's total
   base::Instant eof_since_{};
   base::Instant partial_since_{};  // when the frame in pending_ began to arrive
   bool partial_ = false;
