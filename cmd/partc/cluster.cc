@@ -128,10 +128,11 @@ base::Result<std::string> ask(client::Client& client, const model::ServerId& ser
 }
 
 // A line for each partition server; true when it answered and is ready.
-bool print_server(daemon::Printer& out, const client::ServerEntry& entry, const base::Result<model::StatusReply>& s) {
+bool print_server(daemon::Printer& out, const model::ServerId& server, bool live,
+                  const base::Result<model::StatusReply>& s) {
   if (!s) {
-    out.row({entry.id.name, entry.live ? "not answering" : "down", daemon::Missing{}, daemon::Missing{},
-             daemon::Missing{}, daemon::Missing{}, daemon::Missing{}, to_string(s.error())});
+    out.row({server.name, live ? "not answering" : "down", daemon::Missing{}, daemon::Missing{}, daemon::Missing{},
+             daemon::Missing{}, daemon::Missing{}, to_string(s.error())});
     return false;
   }
   uint64_t partitions = 0, serving = 0;
@@ -142,7 +143,7 @@ bool print_server(daemon::Printer& out, const client::ServerEntry& entry, const 
     }
   std::string note = s->read_only.empty() ? "" : "read-only: " + s->read_only;
   if (s->coord != "connected") note += (note.empty() ? "" : "; ") + ("coordination service: " + s->coord);
-  out.row({entry.id.name, s->ready ? "ready" : "starting", s->incarnation.value, s->tables.size(), partitions, serving,
+  out.row({server.name, s->ready ? "ready" : "starting", s->incarnation.value, s->tables.size(), partitions, serving,
            static_cast<double>(s->uptime_ms) / 1000, note});
   return s->ready;
 }
@@ -160,17 +161,17 @@ base::Result<int> status(Tool& tool, const StatusFlags& flags) {
   daemon::Printer out(tool.flags().format,
                       {"server", "state", "incarnation", "tables", "partitions", "serving", "uptime_s", "note"});
   bool all_ready = true;
-  size_t servers = 0;
-  for (const auto& entry : c->servers().all()) {
-    if (entry.active.role != coord::Role::partd) continue;
-    ++servers;
-    const auto answer = ask(*c, entry.id, flags.table, timeout);
+  TRY_ASSIGN(const auto servers, tool.partition_servers());
+  for (const auto& server : servers) {
+    const auto* entry = c->servers().find(server);
+    const auto answer = entry ? ask(*c, server, flags.table, timeout)
+                              : base::Result<std::string>(base::fail(Code::unavailable, "it is not registered"));
     const auto reply = answer ? wire::decode<model::StatusReply>(*answer)
                               : base::Result<model::StatusReply>(base::fail(answer.error()));
-    all_ready = print_server(out, entry, reply) && all_ready;
+    all_ready = print_server(out, server, entry != nullptr && entry->live, reply) && all_ready;
   }
   out.flush();
-  if (servers == 0) return base::fail(Code::not_found, "no partition server is registered");
+  if (servers.empty()) return base::fail(Code::not_found, "no partition server is registered");
   return all_ready ? daemon::kExitDone : daemon::kExitNotThere;
 }
 

@@ -80,6 +80,20 @@ base::Result<std::unique_ptr<client::Client>> Tool::another_client(const client:
   return std::make_unique<client::Client>(parts_->loop, *parts_->servers, *parts_->maps, std::move(options));
 }
 
+base::Result<std::vector<model::ServerId>> Tool::partition_servers() {
+  TRY(connect());
+  const coord::Layout layout(flags_.cluster);
+  TRY_ASSIGN(const auto names, parts_->coord->children_or_none(layout.infos()));
+  std::vector<model::ServerId> servers;
+  for (const auto& name : names) {
+    const auto node = parts_->coord->get(layout.info({name}));
+    if (!node) continue;  // gone since
+    const auto info = coord::parse_info(node->value);
+    if (info && info->role == coord::Role::partd && !info->dead) servers.push_back({name});
+  }
+  return servers;
+}
+
 base::Result<client::MapPtr> Tool::map(const std::string& table, base::Duration timeout) {
   TRY_ASSIGN(auto* c, client());
   return client::await<client::MapPtr>(

@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "lib/base/result.h"
 #include "lib/client/client.h"
@@ -33,6 +34,8 @@ class Tool {
   base::Result<client::Client*> client(const client::RetryOptions& retry = {});
   // Several of them, each with connections of its own.
   base::Result<std::unique_ptr<client::Client>> another_client(const client::RetryOptions& retry);
+  // The partition servers that ever arrived and were not declared dead, whether they live or not.
+  base::Result<std::vector<model::ServerId>> partition_servers();
   base::Result<client::MapPtr> map(const std::string& table, base::Duration timeout);
 
  private:

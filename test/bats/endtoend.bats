@@ -12,6 +12,9 @@ teardown() {
   cluster_down
 }
 
+# figures FILTER: of the loader's figures; what it said besides is in the same file.
+figures() { grep '^{' "$BATS_TEST_TMPDIR/load.json" | jq -e "$1"; }
+
 # main_job RATE: with a loader at that rate while things happen.
 main_job() {
   zkctl table create t --keyspace range --replication push --replicas 3
@@ -30,7 +33,7 @@ main_job() {
   wait_for 10 kill -0 "$loader" # still at it
   server start p2
   wait "$loader"
-  run -0 jq -e '.records == 4000 and .rejected == 0' "$BATS_TEST_TMPDIR/load.json"
+  figures '.records == 4000 and .rejected == 0'
 
   run -0 partc verify t --against "$INPUT" --format tsv --timeout 60s
   assert_line --regexp 'records +4000'
@@ -80,7 +83,7 @@ newer_than_first_load() { partc get t k0000100 | grep -q '^v2\.'; }
   wait_for 20 written
   server kill zk1 zk2 zk3
   wait "$loader"
-  run -0 jq -e '.records == 2000' "$BATS_TEST_TMPDIR/load.json"
+  figures '.records == 2000'
   server start zk1 zk2 zk3
   run -0 partc verify t --against "$INPUT" --format tsv --timeout 60s
 }

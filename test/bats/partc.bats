@@ -48,7 +48,7 @@ new_table() { zkctl table create "$1" --keyspace range --replication push --repl
   run -0 partc get t --hex 610062206325
   assert_output v
   run -0 partc scan t 'a%00' 'a%01' --keys-only -o name
-  assert_output 'a%00b%20c%25'
+  assert_output 'a%00b c%25'
   run -64 partc get t 'a%0'
   run -64 partc get t --hex xyz
 }
@@ -211,6 +211,20 @@ new_table() { zkctl table create "$1" --keyspace range --replication push --repl
   run -69 partc status --at unix:/nonexistent.sock --ready
   run -0 partc status --at "127.0.0.1:$(awk '$1 == "p2" { print $2 }' "$CLUSTER_DIR/ports")" --json
   jq -e '.server == "p2"' <<<"$output"
+}
+
+@test "status names a server that is down, and the others serve on" {
+  partc put t before down
+  server kill p3
+  gone() { [ "$(partc status -o tsv | awk -F'\t' '$1 == "p3" { print $2 }')" = down ]; }
+  wait_for 15 gone
+  run -3 partc status
+  assert_line --regexp '^p1 +ready'
+  run -0 partc get t before
+  assert_output down
+  run -0 partc put t while down
+  server start p3
+  run -0 partc status
 }
 
 @test "wrong usage is 64; no cluster is 3; no coordination service at all is said so" {
