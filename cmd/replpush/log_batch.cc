@@ -100,7 +100,7 @@ mv::LogRead read_batch(store::JournalReader& journal, const mv::ReadLog& ask, mo
       return out;
     }
   }
-  LogSorter sorter(ask.interval, self);
+  LogSorter sorter(ask.interval, ask.offer_own ? std::nullopt : std::optional(self));
   const auto end = journal.end(ask.partition);
   model::Lsn from = ask.after.lsn.next();
   for (int reads = 0; reads < kReadsMax && end && from <= end->lsn && sorter.bytes() < ask.bytes; ++reads) {

@@ -2,6 +2,7 @@
 // the others one by one with their key and version.
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "lib/base/result.h"
@@ -12,7 +13,8 @@ namespace cantle::replpush {
 
 class LogSorter {
  public:
-  LogSorter(model::Interval interval, model::ServerNumber self) : interval_(std::move(interval)), self_(self) {}
+  // `self`: whose records are put together; none: nobody's.
+  LogSorter(model::Interval interval, std::optional<model::ServerNumber> self) : interval_(std::move(interval)), self_(self) {}
 
   // False: it does not fit with what is there any more, and was not added.
   base::Result<bool> add(const store::LogBlock& block);
@@ -22,7 +24,7 @@ class LogSorter {
 
  private:
   model::Interval interval_;
-  model::ServerNumber self_;
+  std::optional<model::ServerNumber> self_;
   std::string own_;
   uint32_t own_count_ = 0;
   size_t foreign_bytes_ = 0;

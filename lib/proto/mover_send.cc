@@ -32,7 +32,7 @@ void MoverStream::fill(Instant now, Effects& out) {
   const auto* l = log();
   const bool idle = items_.empty() && read_ticket_ == 0 && end_ticket_ == 0;
   if (!idle || l == nullptr) return;
-  if (!behind()) was_through_ = true;
+  if (!behind()) was_through_ = in_touch_ = true;
   else if (grace_over(now)) return;
   record(now, true, out);
   rest();
@@ -55,7 +55,9 @@ void MoverStream::read_more(Instant now, Effects& out) {
   }
   read_ticket_ = ++shared_.tickets;
   stepped_in_ = true;
-  out.emplace_back(ReadLog{target_.id, read_ticket_, target_.source, read_at_, target_.interval, kReadBytes});
+  // Live marks end before records whose stamper has not said that they are settled, though live sends went on behind them.
+  const bool offer_own = in_touch_ && direct_bytes_ == 0 && target_.state == AssignmentState::available;
+  out.emplace_back(ReadLog{target_.id, read_ticket_, target_.source, read_at_, target_.interval, kReadBytes, offer_own});
 }
 
 void MoverStream::on(LogRead in, Effects& out) {

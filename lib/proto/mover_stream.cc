@@ -138,6 +138,7 @@ void MoverStream::pause() { reset(); }
 void MoverStream::peer_restarted(Instant now) {
   // It may be asking to be told how far we are; and what was under way died with the old process.
   reset();
+  in_touch_ = false;
   told_.reset();
   backoff_ = {};
   retry_at_ = now;
@@ -160,7 +161,7 @@ void MoverStream::requeue(Instant now, Effects& out) {
   wake();
   mark_ = {};
   verified_ = true;
-  was_through_ = false;
+  was_through_ = in_touch_ = false;
   told_.reset();
   want_snapshot_ = false;
   record(now, true, out);
@@ -276,6 +277,7 @@ void MoverStream::begin(Instant now, Effects& out) {
 
 void MoverStream::fail(Instant now, const base::Error& error, Effects& out) {
   reset();
+  in_touch_ = false;
   ++failures_;
   ++shared_.counters.failures;
   failure_ = target_.server.name + ": " + base::to_string(error);

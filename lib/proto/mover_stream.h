@@ -3,7 +3,7 @@
 // In order: the position is loaded; the stream is opened (bulk.begin) when the target is behind; batches of the log
 // are read, and sent several at a time; the position follows what is confirmed without a gap, and is recorded. What
 // this server stamped is sent as it is; what others stamped is offered as (key, version) first, and only what the
-// target lacks is sent. A target that the journal does not reach back to gets a snapshot first, and then the log from
+// target lacks is sent; a target that live sends have reached all the time is offered everything. A target that the journal does not reach back to gets a snapshot first, and then the log from
 // where the index stood when the snapshot began (S22). Where the position has reached the log end that was measured
 // after the map, bulk.end says so (S43).
 //
@@ -172,6 +172,7 @@ class MoverStream {
   bool want_snapshot_ = false;
   bool verified_ = false;     // the position is in our log
   bool was_through_ = false;  // once: from then on live sends are given time
+  bool in_touch_ = false;     // since it was through nothing failed: live sends have reached it
   bool stepped_in_ = false;   // they had their time: until the target is through, the mover brings it there
 
   uint64_t ticket_ = 0;       // of LoadMark, OpenSnapshot or SendBegin: what the phase waits for

@@ -93,7 +93,7 @@ struct Records {
   Bytes bytes;  // a block payload
   uint32_t count = 0;
 };
-// A record stamped by another server.
+// A record stamped by another server (or to be treated like one).
 struct Foreign {
   model::DigestEntry entry;
   std::string record;  // as it stands in a payload
@@ -180,6 +180,7 @@ struct ReadLog {
   model::LogPoint after;
   model::Interval interval;
   size_t bytes = 0;
+  bool offer_own = false;  // what this server stamped comes among the `foreign`, too: the target probably has it
 };
 struct OpenSnapshot { StreamId stream; uint64_t ticket = 0; model::PartitionId partition; };
 struct ReadSnapshot {

@@ -301,7 +301,7 @@ class MoverRig {
       for (; at < log.size() && at < e.after.lsn.value + block; ++at) {
         const Rec& r = log[at];
         if (!e.interval.contains(r.key)) continue;
-        if (r.version.server() == model::ServerNumber{1}) own += line(r), ++count;
+        if (r.version.server() == model::ServerNumber{1} && !e.offer_own) own += line(r), ++count;
         else in.batch.foreign.push_back({{r.key, r.version}, line(r)});
       }
       in.batch.own = {std::make_shared<const std::string>(own), count};

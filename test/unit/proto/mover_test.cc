@@ -190,6 +190,26 @@ TEST(Mover, live_sends_are_given_time_before_the_mover_steps_in) {
   EXPECT_EQ(r.copy("p2").blocks, blocks + 1);
 }
 
+TEST(Mover, a_target_that_live_sends_reached_is_offered_what_they_may_have_brought) {
+  Rig r;
+  r.load(4);
+  r.view();
+  ASSERT_TRUE(r.run_until([&] { return r.mover->all_done(); }));
+  r.run(std::chrono::seconds(1));
+  const auto records = r.mover->counters().records;
+  r.load(40);  // live sends brought it all, but their mark stood still before a record of somebody else's
+  r.copy("p2").take(r.log);
+  r.copy("p3").take(r.log);
+  r.logs_seen();
+  ASSERT_TRUE(r.run_until([&] { return r.mover->all_done(); }));
+  EXPECT_EQ(r.mover->counters().records, records);
+  r.load(4000);  // and what they did not bring is sent, soon without asking
+  r.logs_seen();
+  ASSERT_TRUE(r.run_until([&] { return r.mover->all_done(); }));
+  EXPECT_TRUE(r.all_have_all());
+  EXPECT_LT(r.copy("p2").digests, 30);
+}
+
 // --- Trouble -----------------------------------------------------------------------------------------
 
 TEST(Mover, a_target_that_fails_is_tried_again_and_holds_up_nobody) {
