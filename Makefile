@@ -112,7 +112,8 @@ endef
 $(foreach r,$(UNIT_ROOMS),$(eval $(call unit_rules,$(r))))
 UNIT_TESTS := $(foreach r,$(UNIT_ROOMS),$(B)/test/unit_$(r))
 
-$(B)/test/sim: $(call obj,$(wildcard test/sim/*.cc)) $(ALL_ARCHIVES)
+# What of a shell has logic worth simulating is linked in.
+$(B)/test/sim: $(call obj,$(wildcard test/sim/*.cc) cmd/replpush/log_batch.cc) $(ALL_ARCHIVES)
 	$(call link,-lgtest)
 $(B)/test/conformance: $(call obj,$(wildcard test/conformance/*.cc)) $(call archives,coord)
 	$(call link,-lgtest)

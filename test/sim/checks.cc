@@ -82,7 +82,7 @@ std::string Checks::answers_lack(const MapPtr& map, const std::string& key, cons
   for (const auto& a : p->assignments) {
     slots.insert(a.slot);
     Host* host = cluster_.find(a.server);
-    if (!model::answers_reads(a.state) || !host || host->gone) continue;
+    if (!model::answers_reads(a.state) || !host || host->gone || host->wiped) continue;
     if (held(*host, map->name, key) >= version) continue;
     lacking.insert(a.slot);
     who += " " + a.server.name;
@@ -135,7 +135,7 @@ void Checks::dropping(Host& host, const store::TenureId& id, const std::string& 
     range.bytes_max = 1 << 30;
     if (reader.refresh())
       (void)reader.scan(id, range, [&](std::string_view key, const store::Found& found) {
-        records[std::string(key)] = {found.deleted, found.version, ""};
+        if (tenure->interval.contains(key)) records[std::string(key)] = {found.deleted, found.version, ""};
         return true;
       });
   }

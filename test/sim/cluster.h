@@ -37,6 +37,7 @@ struct Host {
   std::unique_ptr<PartdNode> partd_node;
   std::unique_ptr<PushNode> push_node;
   bool gone = false;      // never comes back: its disk is lost, or an operator gave it up
+  bool wiped = false;     // its disk was taken away: it must never answer again under this name (S6)
   // What its copies held when the process died: key → version, by table. What a dead server has durable.
   std::map<std::string, std::map<std::string, model::Version>> last_held;
   uint64_t starts = 0;

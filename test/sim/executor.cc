@@ -17,10 +17,10 @@ void SimExecutor::run(store::Lane lane, Fn task, Fn done) {
   }
   // Two events, so that a crash can come between: done and nobody told.
   process_.after(runs - scheduler.now(), [here = here_, t = std::move(task)] {
-    if (*here) t();
+    if (*here && t) t();
   });
   process_.after(ends - scheduler.now(), [here = here_, d = std::move(done)] {
-    if (*here) d();
+    if (*here && d) d();
   });
 }
 

@@ -135,7 +135,7 @@ void Network::transmit(const std::shared_ptr<Call>& c) {
   const bool reorder = hit(faults_.reorder);
   const Instant when = in_order(link(*c->from, c->to).last_forth, draw_delay(local), reorder);
   scheduler_.at(when, [this, c] { deliver(c, false); });
-  if (hit(faults_.duplicate))
+  if (hit(faults_.duplicate) && !(never_double_ && never_double_(c->request)))
     scheduler_.at(when + scheduler_.between(1ms, faults_.late_max), [this, c] { deliver(c, true); });
 }
 

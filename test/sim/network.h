@@ -57,6 +57,9 @@ class Network {
   Network(const Network&) = delete;
 
   Faults& faults() { return faults_; }
+  // Messages that are never delivered twice: requests whose sender takes a refusal for the end of it. No transport
+  // that we have doubles a request; what is doubled here stands for senders that repeat.
+  void never_double(std::function<bool(const std::any&)> which) { never_double_ = std::move(which); }
 
   // Until the process dies. Replaces an earlier handler of this process.
   void listen(Process& process, Handler handler);
@@ -115,6 +118,7 @@ class Network {
   std::map<LinkKey, Link> links_;
   std::set<std::string> watched_;
   std::set<std::pair<std::string, std::string>> cuts_;
+  std::function<bool(const std::any&)> never_double_;
   uint64_t messages_ = 0, calls_ = 0;
 };
 

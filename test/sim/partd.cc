@@ -65,7 +65,8 @@ void PartdNode::open_store() {
   engine_->on_fatal([this](const base::Error& error) { fatal("store: " + to_string(error)); });
   engine_->on_read_only([this](bool read_only, const std::string& reason) {
     read_only_ = read_only;
-    if (machine_) input(push::StoreState{read_only ? reason : "", false});
+    cluster_.scheduler.note("read_only", host_.id.name, read_only, reason);
+    if (machine_) tell_store_state();
   });
   session_ = cluster_.coord.open(process_);
   session_->on_event([this](coord::Event event) { on_coord(event); });
@@ -131,7 +132,7 @@ void PartdNode::begin(model::ServerNumber number, bool known_name) {
   cluster_.network.listen(process_, [this, here = here_](const std::string& from, const std::any& request, Network::Reply reply) {
     if (*here) serve(from, request, std::move(reply));
   });
-  if (read_only_) input(push::StoreState{engine_->status().read_only_reason, false});
+  tell_store_state();
   register_active();
   read_live();
   read_tables();
@@ -280,12 +281,28 @@ void PartdNode::wait_for_map(const std::string& table, std::function<void(bool)>
 
 void PartdNode::tick() {
   engine_->tick();
+  tell_store_state();
   input(push::Tick{});
   check_links();
   read_positions();
   process_.after(kTickEvery, [this, here = here_] {
     if (*here) tick();
   });
+}
+
+void PartdNode::tell_store_state() {
+  push::StoreState state;
+  if (read_only_) state.read_only = engine_->status().read_only_reason;
+  for (const auto& t : engine_->tenures()) {
+    if (t.state != store::TenureState::live) continue;
+    const auto can = engine_->can_append(t.id.partition);
+    state.overloaded = !can && can.error().code == Code::overloaded;
+    break;
+  }
+  if (state.read_only == told_read_only_ && state.overloaded == told_overloaded_) return;
+  told_read_only_ = state.read_only;
+  told_overloaded_ = state.overloaded;
+  input(std::move(state));
 }
 
 // What replpush has recorded, for the live marks and for the journal's retention.
@@ -357,7 +374,7 @@ void PartdNode::perform(push::Remember& e) {
     file.parents.push_back(child.parent);
     file.attempts.push_back(child.attempt);
   }
-  if (auto written = disk_.write_whole(kRememberPath, wire::encode(file)); !written && process_.alive())
+  if (auto written = disk_.write_whole(kRememberPath, wire::encode(file)); !written && process_.alive() && written.error().code != Code::no_space)
     fatal("remember: " + to_string(written.error()));
 }
 

@@ -65,6 +65,7 @@ class PartdNode {
   void tick();
   void check_links();
   void read_positions();
+  void tell_store_state();
   void link_result(const model::ServerId& server, bool up);
   void fatal(const std::string& why);
 
@@ -144,7 +145,8 @@ class PartdNode {
   std::map<std::string, std::vector<std::function<void(bool)>>> waiting_;  // for a newer map
   std::map<model::ServerId, bool> links_;
   std::set<model::ServerId> pinging_;
-  bool read_only_ = false;
+  bool read_only_ = false, told_overloaded_ = false;
+  std::string told_read_only_;
   Instant read_positions_at_{};
 };
 

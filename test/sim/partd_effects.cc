@@ -35,6 +35,12 @@ void encode(std::string& payload, const std::any& message, const model::Version&
   for (const auto& op : std::any_cast<const model::BatchRequest&>(message).ops) add(op.op, op.key, op.value);
 }
 
+// What fails after it was taken may have happened.
+base::Error later(base::Error error) {
+  if (error.code != Code::outcome_unknown) error = base::Error(Code::outcome_unknown, to_string(error));
+  return error;
+}
+
 template <class T>
 std::any passed_on(T message, model::TxnSeq txnseq) {
   message.hop = false;
@@ -56,7 +62,7 @@ void PartdNode::perform(push::Append& e) {
     if (durable)
       input(push::Appended{batch, *point});
     else
-      input(push::Appended{batch, base::fail(durable.error())});
+      input(push::Appended{batch, base::fail(later(durable.error()))});
   });
   if (!lsn) {
     // Nothing has happened then: none of its sends may be done.
@@ -126,7 +132,7 @@ void PartdNode::perform(push::AppendReceived& e) {
     if (durable)
       input(push::ReceivedAppended{call, *point});
     else
-      input(push::ReceivedAppended{call, base::fail(durable.error())});
+      input(push::ReceivedAppended{call, base::fail(later(durable.error()))});
   });
   if (!lsn) return input(push::ReceivedAppended{e.call, base::fail(lsn.error())});
   *point = *engine_->log_end(e.log);
@@ -153,7 +159,7 @@ void PartdNode::perform(push::Divide& e) {
   const auto child = [](const push::Child& c) { return store::ChildSpec{c.partition, c.region, c.assignment}; };
   const auto done = [this, parent = e.parent](base::Status s) { input(push::Divided{parent, std::move(s)}); };
   const auto point = engine_->divide(e.parent, e.attempt, e.point, child(e.low), child(e.high), done);
-  if (!point) input(push::Divided{e.parent, base::fail(point.error())});
+  if (!point) fatal("divide: " + to_string(point.error()));
 }
 
 void PartdNode::perform(push::SetAside& e) {

@@ -87,8 +87,13 @@ void PartdNode::serve(const std::string&, const std::any& request, Network::Repl
   if (is(drop)) {
     const uint64_t id = next_id_++;
     calls_[id] = {request, std::move(reply)};
-    const auto at = engine_->log_end(drop->partition);
-    return input(push::DropAsked{id, std::any_cast<DropRequest>(&calls_[id].message), at.value_or(LogPoint{})});
+    push::DropAsked in;
+    in.call = id;
+    in.message = std::any_cast<DropRequest>(&calls_[id].message);
+    // A copy that was set aside takes no more appends: what was proved of it stays proved.
+    const auto live = engine_->find(drop->partition);
+    if (live && live->id.assignment == drop->assignment) in.end = engine_->log_end(drop->partition);
+    return input(in);
   }
   if (std::any_cast<ViewAsk>(&request)) return reply(std::any(view()));
   if (std::any_cast<Ping>(&request)) return reply(std::any(base::Nothing{}));

@@ -127,6 +127,7 @@ std::vector<Fn> PushWorld::strikes() {
     cluster_.kill_partd(h);
     cluster_.kill_push(h);
     s.after(1ms, [this, &h] {
+      h.wiped = true;
       h.medium.wipe();
       h.index.clear();
       h.positions.clear();

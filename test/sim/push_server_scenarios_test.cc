@@ -13,6 +13,7 @@ TEST(SimPush, s06_an_amnesiac_under_an_old_name_does_not_start) {
   s.fill(20);
   s.kill("p2");
   Host& p2 = s.world.host("p2");
+  p2.wiped = true;
   p2.medium.wipe();
   p2.index.clear();
   p2.positions.clear();

@@ -78,6 +78,10 @@ void PushWorld::set_up() {
   cluster_.watchers.told = [this](const Write& w) { checks_.told(w); };
   cluster_.maps.on_commit([this](const model::Metadata* before, const model::Metadata& after) { checks_.committed(before, after); });
 
+  cluster_.network.never_double([](const std::any& m) {
+    return m.type() == typeid(model::PutRequest) || m.type() == typeid(model::DeleteRequest) || m.type() == typeid(model::BatchRequest);
+  });
+
   std::vector<model::ServerId> servers;
   for (size_t i = 1; i <= chaos_.servers; ++i) {
     Host& h = cluster_.add_host("p" + std::to_string(i));

@@ -1,5 +1,6 @@
 #include "test/sim/pusher.h"
 
+#include "cmd/replpush/log_batch.h"
 #include "lib/base/check.h"
 #include "lib/store/data_dir.h"
 #include "lib/wire/block.h"
@@ -16,6 +17,7 @@ constexpr Duration kTickEvery = 100ms;
 constexpr Duration kViewEvery = 1s;
 constexpr Duration kAttachRetry = 100ms;
 constexpr Duration kCallTimeout = 10s;
+constexpr size_t kReadMost = 12 << 10;  // segments are small here, and a block must fit one
 
 template <class T>
 base::Result<T> as(const Network::Answer& answer) {
@@ -166,10 +168,21 @@ void PushNode::logs_seen(uint64_t measure) {
   seen_ = state.durable;
   mover::LogsSeen logs{now(), measure, {}};
   for (const auto& held : view_.held) {
-    mover::LogState log;
-    log.end = journal_->end(held.partition).value_or(model::LogPoint{});
-    log.oldest = journal_->oldest(held.partition).value_or(log.end.lsn.next());
-    logs.logs[held.partition] = log;
+    if (const auto end = journal_->end(held.partition)) {
+      logs.logs[held.partition] = {*end, journal_->oldest(held.partition).value_or(end->lsn.next())};
+      continue;
+    }
+    // From what the index has applied, where the journal has no block of the log (any more).
+    if (!direct_->refresh()) continue;
+    const auto tenure = direct_->find(store::TenureId{held.partition, held.assignment});
+    if (tenure && *tenure) {
+      const auto& t = **tenure;
+      mover::LogState log;
+      log.end = t.applied.lsn < t.log_start.lsn ? t.log_start : t.applied;
+      log.oldest = log.end.lsn.next();
+      logs.logs[held.partition] = log;
+    }
+    direct_->release();
   }
   input(std::move(logs));
 }
@@ -244,48 +257,12 @@ void PushNode::perform(mover::Measure& e) {
 void PushNode::perform(mover::RefreshView&) { refresh_view(); }
 
 void PushNode::perform(mover::ReadLog& e) {
-  soon([this, e] { input(read_log(e)); });
-}
-
-mover::LogRead PushNode::read_log(const mover::ReadLog& e) {
-  mover::LogRead out{now(), e.stream, e.ticket, mover::ReadEnd::failed, {}, {}, ""};
-  if (e.after.lsn.value > 0) {
-    const auto contains = journal_->contains(e.partition, e.after);
-    if (!contains) return out.error = contains.error().text, out;
-    if (*contains == store::Contains::gone) return out.end = mover::ReadEnd::retired, out;
-    if (*contains == store::Contains::no) return out.end = mover::ReadEnd::not_contained, out;
-  }
-  const auto part = journal_->read(e.partition, e.after.lsn.next(), e.bytes);
-  if (!part) return out.error = part.error().text, out;
-  if (part->gone) return out.end = mover::ReadEnd::retired, out;
-  if (part->blocks.empty()) return out.error = part->gap ? "damaged" : "nothing to read", out;
-  out.end = mover::ReadEnd::batch;
-  out.batch = sort_records(*part, e.interval);
-  return out;
-}
-
-mover::LogBatch PushNode::sort_records(const store::LogPart& part, const model::Interval& interval) {
-  mover::LogBatch batch;
-  auto own = std::make_shared<std::string>();
-  for (const auto& block : part.blocks) {
-    wire::RecordReader in(block.payload);
-    model::RecordView r;
-    while (in.next(r)) {
-      if (!interval.contains(r.key)) continue;
-      if (r.version.server() == view_.number) {
-        wire::append_record(*own, r);
-        ++batch.own.count;
-      } else {
-        mover::Foreign foreign{{std::string(r.key), r.version}, {}};
-        wire::append_record(foreign.record, r);
-        batch.foreign.push_back(std::move(foreign));
-      }
-    }
-    CHECK(in.status().has_value());
-    batch.through = {block.header.epoch, block.header.last(), block.header.header_crc};
-  }
-  batch.own.bytes = std::move(own);
-  return batch;
+  soon([this, ask = e]() mutable {
+    ask.bytes = std::min(ask.bytes, kReadMost);
+    auto read = replpush::read_batch(*journal_, ask, view_.number);
+    read.now = now();
+    input(std::move(read));
+  });
 }
 
 void PushNode::perform(mover::OpenSnapshot& e) {
@@ -307,7 +284,7 @@ void PushNode::perform(mover::ReadSnapshot& e) {
       out = base::fail(fresh.error());
     } else {
       store::SnapshotReader reader(*direct_, {e.partition, e.stream.own}, e.interval, e.after_key);
-      auto chunk = reader.next(e.bytes);
+      auto chunk = reader.next(std::min(e.bytes, kReadMost));
       if (chunk)
         out = mover::SnapshotChunk{{std::make_shared<const std::string>(std::move(chunk->records)), chunk->count}, chunk->through_key, chunk->last};
       else
@@ -366,7 +343,7 @@ void PushNode::perform(mover::ReadProof& e) {
         out = base::fail(end.error());
       } else {
         out->last = !end->more;
-        out->through_key = out->entries.empty() ? "" : out->entries.back().key;
+        out->through_key = out->entries.empty() ? e.after_key : out->entries.back().key;
         out->applied = (*tenure)->applied.lsn;
       }
     }

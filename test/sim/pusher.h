@@ -53,8 +53,6 @@ class PushNode {
   void perform(proto::mover::AskProof& e);
   void perform(proto::mover::Drop& e);
   void perform(proto::mover::Note& e);
-  proto::mover::LogRead read_log(const proto::mover::ReadLog& e);
-  proto::mover::LogBatch sort_records(const store::LogPart& part, const model::Interval& interval);
   // Runs it a little later, as a reading thread would.
   void soon(Fn fn);
   Instant now() { return process_.now(); }

@@ -11,7 +11,7 @@ namespace cantle::sim {
 namespace {
 
 constexpr uint64_t kTwiceEvery = 50;
-constexpr int kFailuresShown = 3;
+constexpr uint64_t kFailuresShown = 3;
 
 std::string program_name = "build/release/test/sim";
 
@@ -41,8 +41,9 @@ void run_seeds(const char* what, uint64_t default_count, const RunSeed& run) {
   const uint64_t count = one ? 1 : number_from("SEEDS", default_count);
   const auto begun = std::chrono::steady_clock::now();
   uint64_t events = 0, done = 0, twice = 0;
-  int failures = 0;
-  for (uint64_t seed = first; seed < first + count && failures < kFailuresShown; ++seed) {
+  const uint64_t shown = number_from("FAILURES", kFailuresShown);
+  uint64_t failures = 0;
+  for (uint64_t seed = first; seed < first + count && failures < shown; ++seed) {
     const Verdict verdict = run(seed);
     events += verdict.events;
     ++done;

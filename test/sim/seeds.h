@@ -5,7 +5,8 @@
 //     sim::run_seeds("push", 1000, [](uint64_t seed) { World w(seed); w.run(); return w.verdict(); });
 //   }
 //
-// Environment: SEED=17 runs that one alone; SEEDS=20000 how many; FIRST=1 the first; TRACE=1 prints events.
+// Environment: SEED=17 runs that one alone; SEEDS=20000 how many; FIRST=1 the first; TRACE=1 prints events;
+// FAILURES=3 how many to show.
 // Every kTwiceEvery-th seed is run twice and must give the same trace hash. A failure prints the seed
 // and the command that repeats it; the first kFailuresShown are shown, then the run ends.
 #pragma once
