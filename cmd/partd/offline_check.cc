@@ -68,7 +68,10 @@ class Findings {
 void verify_roots(store::Disk& disk, Findings& findings) {
   auto roots = store::Roots::read(disk);
   if (!roots) return findings.add(std::string(store::kRootPath), roots.error().text);
-  if (roots->newest() == nullptr) findings.add(std::string(store::kRootPath), "neither root block is good");
+  if (roots->newest() != nullptr) return;
+  // Before the first checkpoint there is none.
+  const auto bytes = disk.read_whole(store::kRootPath, 2 * store::kRootSlot);
+  if (bytes && bytes->find_first_not_of('\0') != std::string::npos) findings.add(std::string(store::kRootPath), "neither root block is good");
 }
 
 // Frames, checksums, records, and each log's chain.

@@ -178,7 +178,7 @@ void Service::serve_epochs(const rpc::Call& call, rpc::Responder responder) {
 void Service::serve_push_read(const rpc::Call& call, rpc::Responder responder) {
   auto message = decode<model::PushRead>(call, responder);
   if (!message) return;
-  if (auto ok = check_key(message->key); !ok) return responder.fail(ok.error());
+  if (auto ok = wire::check_key(message->key); !ok) return responder.fail(ok.error());
   admitted(message, push::Purpose::read, responder, [this, message, responder](const model::PartitionId& log) {
     const auto found = engine_->get(log, message->key);
     if (!found) return responder.fail(found.error());

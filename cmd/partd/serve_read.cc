@@ -50,7 +50,7 @@ bool Service::read_on_loop() {
 void Service::forward(const model::ServerId& to, std::string_view method, std::string_view params, model::TxnSeq txnseq, base::Duration timeout,
                       rpc::Responder responder) {
   counts_.forwarded++;
-  links_->call(to, method, pass_on(params, txnseq), timeout, [responder](base::Result<std::string_view> answer) {
+  links_->call(to, method, wire::pass_on(params, txnseq), timeout, [responder](base::Result<std::string_view> answer) {
     answer ? responder.ok(*answer) : responder.fail(answer.error());
   });
 }
@@ -61,7 +61,7 @@ void Service::serve_get(const rpc::Call& call, rpc::Responder responder) { get(c
 
 void Service::get(std::string_view params, rpc::Responder responder, bool parked) {
   if (!machine_) return responder.fail({Code::unavailable, "starting"});
-  const auto request = decode_get(params);
+  const auto request = wire::decode_get(params);
   if (!request) return responder.fail(request.error());
   counts_.gets++;
   const auto where = machine_->where(request->table, request->key, request->txnseq, request->hop);
@@ -83,7 +83,7 @@ void Service::get(std::string_view params, rpc::Responder responder, bool parked
   }
 }
 
-void Service::get_here(const GetView& request, const push::Where& where, std::string_view, rpc::Responder responder) {
+void Service::get_here(const wire::GetView& request, const push::Where& where, std::string_view, rpc::Responder responder) {
   if (read_on_loop()) {
     const auto found = engine_->get(where.log, request.key);
     if (!found) return responder.fail(found.error());
@@ -128,7 +128,7 @@ struct Asking {
 
 }  // namespace
 
-void Service::get_many(const GetView& request, const push::Where& where, rpc::Responder responder) {
+void Service::get_many(const wire::GetView& request, const push::Where& where, rpc::Responder responder) {
   const auto plan = machine_->plan_read(where, request.table, request.level);
   if (!plan) return responder.fail(plan.error());
   using State = Asking<proto::QuorumGet>;

@@ -5,31 +5,31 @@ namespace cantle::partd {
 using base::Code;
 
 void Service::serve_put(const rpc::Call& call, rpc::Responder responder) {
-  auto request = decode_put(call.params);
+  auto request = wire::decode_put(call.params);
   if (!request) return responder.fail(request.error());
   write(*request, call.method, std::move(responder));
 }
 
 void Service::serve_delete(const rpc::Call& call, rpc::Responder responder) {
-  auto request = decode_delete(call.params);
+  auto request = wire::decode_delete(call.params);
   if (!request) return responder.fail(request.error());
   write(*request, call.method, std::move(responder));
 }
 
 void Service::serve_batch(const rpc::Call& call, rpc::Responder responder) {
-  auto request = decode_batch(call.params);
+  auto request = wire::decode_batch(call.params);
   if (!request) return responder.fail(request.error());
   write(*request, call.method, std::move(responder));
 }
 
 // The machine answers in the same step where it refuses, passes on or gathers; the request's bytes are needed no longer.
-void Service::write(WriteRequest& request, std::string_view method, rpc::Responder responder) {
+void Service::write(wire::WriteRequest& request, std::string_view method, rpc::Responder responder) {
   if (!machine_) return responder.fail({Code::unavailable, "starting"});
   const auto map = machine_->installed(request.table);
   if (map && request.txnseq > map->txnseq) {
     auto params = std::make_shared<Raw>(request.params);
     const auto again = [this, params, method = Raw(method), responder] {
-      auto same = method == "put" ? decode_put(*params) : method == "delete" ? decode_delete(*params) : decode_batch(*params);
+      auto same = method == "put" ? wire::decode_put(*params) : method == "delete" ? wire::decode_delete(*params) : wire::decode_batch(*params);
       if (same) write(*same, method, responder);
     };
     const auto give_up = [responder] { responder.fail({Code::unavailable, "the map that the request names did not come in time"}); };

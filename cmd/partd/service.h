@@ -8,7 +8,7 @@
 //   serve_read.cc     get, scan
 //   serve_peer.cc     push.write, push.read, push.scan, bulk.*, digest, epochs, beacon
 //   serve_admin.cc    route, status, hash, sample, drop, drain, mover.view, map.changed
-//   request.h         requests as they stand on the wire, decoded by hand
+//   lib/wire/client_request.h  requests as they stand on the wire, decoded by hand
 //
 // Use
 //   Service service(loop, config);
@@ -36,7 +36,7 @@
 #include "cmd/partd/config.h"
 #include "cmd/partd/enroll.h"
 #include "cmd/partd/links.h"
-#include "cmd/partd/request.h"
+#include "lib/wire/client_request.h"
 #include "cmd/partd/state_file.h"
 #include "lib/client/md_client.h"
 #include "lib/client/servers.h"
@@ -184,13 +184,13 @@ class Service {
   void serve_put(const rpc::Call& call, rpc::Responder responder);
   void serve_delete(const rpc::Call& call, rpc::Responder responder);
   void serve_batch(const rpc::Call& call, rpc::Responder responder);
-  void write(WriteRequest& request, std::string_view method, rpc::Responder responder);
+  void write(wire::WriteRequest& request, std::string_view method, rpc::Responder responder);
 
   // serve_read.cc
   void serve_get(const rpc::Call& call, rpc::Responder responder);
   void get(std::string_view params, rpc::Responder responder, bool parked);
-  void get_here(const GetView& request, const push::Where& where, std::string_view params, rpc::Responder responder);
-  void get_many(const GetView& request, const push::Where& where, rpc::Responder responder);
+  void get_here(const wire::GetView& request, const push::Where& where, std::string_view params, rpc::Responder responder);
+  void get_many(const wire::GetView& request, const push::Where& where, rpc::Responder responder);
   void serve_scan(const rpc::Call& call, rpc::Responder responder);
   void scan(std::string_view params, rpc::Responder responder, bool parked);
   struct ScanPlan;
@@ -284,7 +284,7 @@ class Service {
   std::unordered_map<push::RequestId, Pending> requests_;
   std::unordered_map<push::CallId, Call> calls_;
   std::unordered_map<push::BatchId, Gathered> batches_;
-  const WriteRequest* current_ = nullptr;  // the request whose step this is
+  const wire::WriteRequest* current_ = nullptr;  // the request whose step this is
   std::string_view current_method_;
   std::string answer_;                     // answers are built here
   uint64_t read_turn_ = 0;

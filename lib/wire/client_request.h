@@ -14,10 +14,10 @@
 #include "lib/base/result.h"
 #include "lib/model/client_messages.h"
 
-namespace cantle::partd {
+namespace cantle::wire {
 
 // What every request has.
-struct Common {
+struct RequestCommon {
   std::string_view table;
   model::TxnSeq txnseq;
   model::Level level = model::Level::one;
@@ -30,7 +30,7 @@ struct Common {
   }
 };
 
-struct GetView : Common {
+struct GetView : RequestCommon {
   std::string_view key;
 };
 base::Result<GetView> decode_get(std::string_view params);
@@ -39,7 +39,7 @@ struct WriteOp {
   model::Op op = model::Op::put;
   std::string_view key, value;
 };
-struct WriteRequest : Common {
+struct WriteRequest : RequestCommon {
   std::vector<WriteOp> ops;
   std::vector<std::string_view> keys;
   std::optional<model::Version> version;
@@ -55,4 +55,4 @@ std::string pass_on(std::string_view params, model::TxnSeq txnseq);
 
 base::Status check_key(std::string_view key);
 
-}  // namespace cantle::partd
+}  // namespace cantle::wire

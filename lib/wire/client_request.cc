@@ -1,11 +1,11 @@
-#include "cmd/partd/request.h"
+#include "lib/wire/client_request.h"
 
 #include <unordered_set>
 
 #include "lib/wire/block.h"
 #include "lib/wire/msgpack.h"
 
-namespace cantle::partd {
+namespace cantle::wire {
 
 using base::Code;
 
@@ -19,7 +19,7 @@ base::Error wrong(std::string_view field) { return {Code::malformed, "field '" +
 // Walks the fields of the one map; `each` says false for a value of the wrong type.
 template <class Each>
 base::Status fields(std::string_view params, Each each) {
-  wire::Reader in(params);
+  Reader in(params);
   uint32_t n = 0;
   if (params.empty()) return base::ok();
   if (!in.map(&n) || n > kFieldsMax) return base::fail(Code::malformed, "the parameters are not one map of fields");
@@ -31,7 +31,7 @@ base::Status fields(std::string_view params, Each each) {
   return in.done() ? base::ok() : base::fail(Code::malformed, "bytes after the parameters");
 }
 
-bool number(wire::Reader& in, uint32_t* out) {
+bool number(Reader& in, uint32_t* out) {
   uint64_t v = 0;
   if (!in.uint(&v) || v > UINT32_MAX) return false;
   *out = static_cast<uint32_t>(v);
@@ -39,7 +39,7 @@ bool number(wire::Reader& in, uint32_t* out) {
 }
 
 // True when the field was one of these; `ok` says whether it had the right type.
-bool common(Common& c, std::string_view name, wire::Reader& in, bool* ok) {
+bool common(RequestCommon& c, std::string_view name, Reader& in, bool* ok) {
   switch (name.size()) {
     case 5:
       if (name == "table") return *ok = in.text(&c.table), true;
@@ -61,12 +61,12 @@ bool common(Common& c, std::string_view name, wire::Reader& in, bool* ok) {
   }
 }
 
-base::Status check_common(const Common& c) {
+base::Status check_common(const RequestCommon& c) {
   if (c.level == model::Level{}) return base::fail(Code::invalid, "level is 1 (one), 2 (majority) or 3 (all)");
   return base::ok();
 }
 
-bool version(std::optional<model::Version>& out, wire::Reader& in, base::Status& status) {
+bool version(std::optional<model::Version>& out, Reader& in, base::Status& status) {
   if (in.nil()) return true;
   std::string_view raw;
   if (!in.text(&raw)) return false;
@@ -104,7 +104,7 @@ base::Result<WriteRequest> decode_one(std::string_view params, model::Op op) {
   r.params = params;
   WriteOp one{op, {}, {}};
   base::Status status = base::ok();
-  TRY(fields(params, [&](std::string_view name, wire::Reader& in) {
+  TRY(fields(params, [&](std::string_view name, Reader& in) {
     bool ok = true;
     if (name == "key") return in.text(&one.key);
     if (name == "value" && op == model::Op::put) return in.text(&one.value);
@@ -117,7 +117,7 @@ base::Result<WriteRequest> decode_one(std::string_view params, model::Op op) {
   return r;
 }
 
-bool decode_op(WriteOp& op, wire::Reader& in) {
+bool decode_op(WriteOp& op, Reader& in) {
   uint32_t n = 0;
   if (!in.map(&n) || n > kFieldsMax) return false;
   for (uint32_t i = 0; i < n; i++) {
@@ -140,7 +140,7 @@ bool decode_op(WriteOp& op, wire::Reader& in) {
   return true;
 }
 
-bool decode_ops(WriteRequest& r, wire::Reader& in, base::Status& status) {
+bool decode_ops(WriteRequest& r, Reader& in, base::Status& status) {
   uint32_t n = 0;
   if (!in.array(&n)) return false;
   if (n > model::kBatchRecordsMax) {
@@ -166,7 +166,7 @@ base::Status check_key(std::string_view key) {
 
 base::Result<GetView> decode_get(std::string_view params) {
   GetView r;
-  TRY(fields(params, [&](std::string_view name, wire::Reader& in) {
+  TRY(fields(params, [&](std::string_view name, Reader& in) {
     bool ok = true;
     if (name == "key") return in.text(&r.key);
     if (common(r, name, in, &ok)) return ok;
@@ -186,7 +186,7 @@ base::Result<WriteRequest> decode_batch(std::string_view params) {
   r.params = params;
   base::Status status = base::ok();
   bool too_many = false;
-  auto walked = fields(params, [&](std::string_view name, wire::Reader& in) {
+  auto walked = fields(params, [&](std::string_view name, Reader& in) {
     bool ok = true;
     if (name == "ops") {
       ok = decode_ops(r, in, status);
@@ -209,8 +209,8 @@ base::Result<WriteRequest> decode_batch(std::string_view params) {
 
 std::string pass_on(std::string_view params, model::TxnSeq txnseq) {
   std::string out, kept;
-  wire::Reader in(params);
-  wire::Writer keep(kept);
+  Reader in(params);
+  Writer keep(kept);
   uint32_t n = 0, fields = 0;
   if (!in.map(&n)) n = 0;
   for (uint32_t i = 0; i < n; i++) {
@@ -221,7 +221,7 @@ std::string pass_on(std::string_view params, model::TxnSeq txnseq) {
     keep.raw(value);
     fields++;
   }
-  wire::Writer w(out);
+  Writer w(out);
   w.map(fields + 2);
   w.str("hop");
   w.boolean(false);
@@ -231,4 +231,4 @@ std::string pass_on(std::string_view params, model::TxnSeq txnseq) {
   return out;
 }
 
-}  // namespace cantle::partd
+}  // namespace cantle::wire
