@@ -85,6 +85,14 @@ void TableReplica::keep(const model::TxnId& txnid, Pending pending) {
   }
 }
 
+// What is on the disk and not ahead of the current file is not needed in memory.
+void TableReplica::let_go() {
+  std::erase_if(pending_, [&](const auto& entry) {
+    return machine_.has(entry.first) && entry.second.file.map->txnseq <= last_.map->txnseq;
+  });
+  std::erase_if(pending_order_, [&](const auto& txnid) { return !pending_.contains(txnid); });
+}
+
 base::Result<wire::MetadataFile> TableReplica::file_of(const model::TxnId& txnid) {
   if (last_.map && last_.map->txnid == txnid) return last_;
   if (const auto it = pending_.find(txnid); it != pending_.end()) return it->second.file;
@@ -120,7 +128,11 @@ void TableReplica::perform(const Build& e) {
 void TableReplica::perform(const Fetch& e) {
   const auto root = wire::node_hash(e.hash);
   if (!root) return feed(Fetched{now(), e.txnid, base::fail(root.error())});
-  auto job = std::make_unique<FetchJob>(host_, name_, uuid_, *root, e.from, last_.map ? &last_ : nullptr,
+  // The newest that is here shares most with it.
+  const auto* like = last_.map ? &last_ : nullptr;
+  for (const auto& [txnid, pending] : pending_)
+    if (like == nullptr || pending.file.map->txnseq > like->map->txnseq) like = &pending.file;
+  auto job = std::make_unique<FetchJob>(host_, name_, uuid_, *root, e.from, like,
                                         [this, txnid = e.txnid](base::Result<FetchedFile> result) { fetched(txnid, std::move(result)); });
   auto* started = job.get();
   jobs_[e.txnid] = std::move(job);
@@ -149,6 +161,7 @@ void TableReplica::perform(const Persist& e) {
   host_.files().put(uuid_, name_, info, it->second.nodes, [this, alive = std::weak_ptr<bool>(alive_), info](base::Status status) {
     if (!alive.lock()) return;
     feed(Persisted{now(), host_.wall_ms(), info, std::move(status)});
+    if (last_.map) let_go();
   });
 }
 
@@ -169,8 +182,7 @@ void TableReplica::perform(const Current& e) {
   last_ = std::move(*file);
   recent_.emplace_front(last_.map->txnid, last_.tree);
   if (recent_.size() > kRecentTrees) recent_.pop_back();
-  pending_.erase(e.file.txnid);
-  std::erase(pending_order_, e.file.txnid);
+  let_go();
   if (on_current_) on_current_(last_);
 }
 

@@ -81,6 +81,7 @@ class TableReplica {
   base::Result<wire::MetadataFile> file_of(const model::TxnId& txnid);
   void fetched(const model::TxnId& txnid, base::Result<FetchedFile> result);
   void keep(const model::TxnId& txnid, Pending pending);
+  void let_go();
   void answer_loads();
   base::Instant now() { return host_.timers().now(); }
 

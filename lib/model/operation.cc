@@ -164,8 +164,7 @@ std::vector<ServerId> servers_of_change(const Metadata* before, const Metadata& 
   };
   static const Partitions kNone;
   const auto& old = before != nullptr ? before->partitions : kNone;
-  const bool all = before == nullptr || before->dropped != after.dropped || before->options != after.options;
-  if (all)
+  if (before == nullptr || before->dropped != after.dropped)
     for (const auto& p : after.partitions) add(&p);
   for (const auto region : Partitions::changed(old, after.partitions)) {
     add(old.get(region));

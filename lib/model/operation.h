@@ -188,7 +188,7 @@ std::string to_string(const Operation& operation);
 
 constexpr size_t kOperationsMax = 1000;  // in one transaction
 constexpr uint32_t kReplicasMax = 9;
-constexpr size_t kPartitionsAtCreation = 1024;
+constexpr size_t kPartitionsAtCreation = 16384;
 
 struct ApplyContext {
   TxnId txnid;            // of the new file

@@ -284,13 +284,18 @@ base::Status validate(const Metadata& file) {
 }
 
 base::Status validate_change(const Metadata& base, const Metadata& next) {
-  TRY(check_head(next));
   if (next.table != base.table || next.name != base.name || next.keyspace != base.keyspace ||
       next.replication != base.replication || next.replicas != base.replicas)
     return broken("name", "a change cannot make another table of it");
   if (next.prev_txnid != base.txnid || next.txnseq != base.txnseq.next() || next.next_region < base.next_region ||
       (base.dropped && !next.dropped))
     return broken("chain", "the file does not follow its base");
+  return validate_against(base, next);
+}
+
+base::Status validate_against(const Metadata& base, const Metadata& next) {
+  TRY(check_head(next));
+  if (base.replicas != next.replicas || base.table != next.table) return validate(next);
   if (next.partitions.empty()) return broken("cover", "there is no partition");
   for (const auto region : Partitions::changed(base.partitions, next.partitions)) {
     const auto* before = base.partitions.get(region);

@@ -22,6 +22,8 @@ std::span<const Rule> rules();  // for the man page and for tests
 
 base::Status validate(const Metadata& metadata);
 base::Status validate_change(const Metadata& base, const Metadata& next);
+// The same for any other file of the table of a valid `base`: what both share is not looked at again.
+base::Status validate_against(const Metadata& base, const Metadata& other);
 
 // Rule "racks": no two replicas of a partition in one rack, as long as there are enough racks for it. It is checked by
 // whoever places (the proposer, tools), for the partitions that differ from `base`: METADATA does not know racks.

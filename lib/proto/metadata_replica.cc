@@ -100,6 +100,7 @@ void MetadataReplica::persist(Wanted& wanted, Effects& out) {
     wanted.tickets.clear();
   }
   out.emplace_back(Persist{wanted.file.txnid});
+  base_came(wanted.file.txnid, true, out);
 }
 
 void MetadataReplica::on(const StoreAsked& in, Effects& out) {
@@ -127,14 +128,32 @@ void MetadataReplica::on(const StoreAsked& in, Effects& out) {
   wanted.file.hash = in.hash;
   wanted.tickets.push_back(in.ticket);
   wanted.proposer = in.proposer;
+  wanted.builder = in.ticket;
+  wanted.base = in.base;
   // With the base here the operations are enough, and say whether both come to the same bytes.
   const bool first = in.base.none() && in.txnseq.value == 1;
-  if (first || files_.contains(in.base)) {
-    wanted.step = Wanted::Step::building;
-    wanted.builder = in.ticket;
-    out.emplace_back(Build{in.ticket, in.base, in.txnid});
-  } else {
+  const auto base = wanted_.find(in.base);
+  if (first || files_.contains(in.base) || (base != wanted_.end() && base->second.step == Wanted::Step::persisting))
+    build(wanted, out);
+  else if (base != wanted_.end())
+    wanted.step = Wanted::Step::waiting;
+  else
     fetch(wanted, out);
+}
+
+void MetadataReplica::build(Wanted& wanted, Effects& out) {
+  wanted.step = Wanted::Step::building;
+  out.emplace_back(Build{wanted.builder, wanted.base, wanted.file.txnid});
+}
+
+// Those that wait for this base can be built, or must be fetched.
+void MetadataReplica::base_came(const model::TxnId& base, bool here, Effects& out) {
+  for (auto& [txnid, wanted] : wanted_) {
+    if (wanted.step != Wanted::Step::waiting || wanted.base != base) continue;
+    if (here)
+      build(wanted, out);
+    else
+      fetch(wanted, out);
   }
 }
 
@@ -184,6 +203,7 @@ void MetadataReplica::settle(const model::TxnId& txnid, const base::Status& stat
   const auto it = wanted_.find(txnid);
   const auto tickets = std::move(it->second.tickets);
   wanted_.erase(it);
+  if (!status) base_came(txnid, false, out);
   for (const auto ticket : tickets) out.emplace_back(Answer{ticket, status});
 }
 

@@ -3,7 +3,7 @@
 //
 // Use
 //   for (auto& e : replica.step(ConfigSeen{now, config})) perform(e);
-//   Build    apply the request's operations to the file `base`, compare the hash; answer Built
+//   Build    apply the request's operations to the file `base` (here, though perhaps not durable yet); answer Built
 //   Fetch    bring the file here from one of `from`, in their order, and verify its hash; answer Fetched
 //   Persist  make the file durable; answer Persisted
 //   Answer   the md.store with this ticket
@@ -137,8 +137,10 @@ class MetadataReplica {
   struct Wanted {               // a file on its way to this disk
     replica::FileInfo file;     // txnid, txnseq and hash at first
     std::vector<uint64_t> tickets;
-    enum class Step : uint8_t { building, fetching, persisting } step = Step::fetching;
+    // waiting: for the base, which is on its way too
+    enum class Step : uint8_t { waiting, building, fetching, persisting } step = Step::fetching;
     uint64_t builder = 0;       // ticket of the Build
+    model::TxnId base;
     model::ServerId proposer;
   };
 
@@ -154,6 +156,8 @@ class MetadataReplica {
   bool regression(const model::TableConfig& config);
   void follow(replica::Effects& out);
   void fetch(Wanted& wanted, replica::Effects& out);
+  void build(Wanted& wanted, replica::Effects& out);
+  void base_came(const model::TxnId& base, bool here, replica::Effects& out);
   void persist(Wanted& wanted, replica::Effects& out);
   void settle(const model::TxnId& txnid, const base::Status& status, replica::Effects& out);
   void sweep(base::WallMs wall_ms, replica::Effects& out);

@@ -223,7 +223,8 @@ base::Result<MetadataFile> decode_trusted(const NodeHash& root, const NodeLookup
 
 base::Result<MetadataFile> decode_metadata(const NodeHash& root, const NodeLookup& lookup, const MetadataFile* base) {
   TRY_ASSIGN(auto file, decode_trusted(root, lookup, base));
-  if (auto valid = model::validate(*file.map); !valid)
+  const bool same_table = base != nullptr && base->map->table == file.map->table;
+  if (auto valid = same_table ? model::validate_against(*base->map, *file.map) : model::validate(*file.map); !valid)
     return base::fail(base::Code::malformed, "METADATA of " + file.map->name + ": " + valid.error().text);
   return file;
 }

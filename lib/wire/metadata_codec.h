@@ -79,7 +79,7 @@ using NodeLookup = std::function<const std::string*(const NodeHash&)>;
 // What has to be fetched before decode_metadata can succeed: only what `lookup` does not have. Call it again
 // once these are there: lower nodes become known through upper ones. malformed: a node that is there is not one.
 base::Result<std::vector<NodeHash>> missing_nodes(const NodeHash& root, const NodeLookup& lookup);
-// not_found: a node is missing. `base` saves the decoding of what it shares with the file.
+// not_found: a node is missing. `base`, a valid file, saves the decoding and checking of what it shares with this one.
 base::Result<MetadataFile> decode_metadata(const NodeHash& root, const NodeLookup& lookup, const MetadataFile* base = nullptr);
 // The same for files that need no validation, because this program wrote them after one.
 base::Result<MetadataFile> decode_trusted(const NodeHash& root, const NodeLookup& lookup, const MetadataFile* base = nullptr);

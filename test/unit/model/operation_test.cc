@@ -271,7 +271,10 @@ TEST_F(Story, those_whose_work_changes_are_told) {
   EXPECT_EQ(servers_of_change(&before, now), (std::vector<ServerId>{{"p1"}, {"p2"}, {"p3"}, {"p4"}, {"p5"}}));
   const auto after = now;
   must(ops::SetOption{"read_level", "majority"});
-  EXPECT_EQ(servers_of_change(&after, now).size(), 5U);
+  EXPECT_TRUE(servers_of_change(&after, now).empty());
+  const auto last = now;
+  must(ops::DropTable{true});
+  EXPECT_EQ(servers_of_change(&last, now).size(), 5U);
 }
 
 // --- properties ------------------------------------------------------------------------------------
