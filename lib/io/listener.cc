@@ -4,12 +4,14 @@
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <sys/file.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 #include <uv.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <utility>
@@ -113,6 +115,14 @@ struct Poll {
   uv_poll_t handle{};
   std::function<void()> ready;
 };
+
+// The kernel gives the lowest number that is free: a high one says how many are in use, by whomever.
+bool running_short(int fd) {
+  rlimit files{};
+  if (getrlimit(RLIMIT_NOFILE, &files) != 0 || files.rlim_cur == RLIM_INFINITY) return false;
+  const auto limit = static_cast<int64_t>(std::min<rlim_t>(files.rlim_cur, INT32_MAX));
+  return fd >= limit - std::clamp<int64_t>(limit / 4, kReservedDescriptorsMin, kReservedDescriptors);
+}
 
 bool out_of_resources(int err) { return err == EMFILE || err == ENFILE || err == ENOMEM || err == ENOBUFS; }
 
@@ -226,7 +236,7 @@ bool Listener::Core::take_one() {
 }
 
 void Listener::Core::take(int connection) {
-  if (room && !room()) {
+  if ((room && !room()) || running_short(connection)) {
     ++refused;
     ::close(connection);
     if (gate.open(loop.now()))

@@ -9,7 +9,7 @@
 // Invariants (R40)
 //   * Out of descriptors: it gives up one it kept in reserve to tell one waiting peer "no" by closing, then
 //     leaves the others waiting for kAcceptPause; no busy loop, at most one log line a second.
-//   * Over `connections_max`: what comes is closed at once, kAcceptsPerTurn a pause.
+//   * No room, or descriptors running short: what comes is closed at once, kAcceptsPerTurn a pause.
 // Ownership: connections handed out are the callback's. In the callback close() is allowed, destroying the
 // Listener is not. Destroy it before the loop.
 #pragma once
@@ -29,6 +29,9 @@ namespace cantle::io {
 constexpr int kBacklog = 511;
 constexpr int kAcceptsPerTurn = 64;
 constexpr base::Duration kAcceptPause = std::chrono::milliseconds(200);
+// Descriptors that connections leave for files and the coordination service: this many, or a quarter of a small limit.
+constexpr int kReservedDescriptors = 40;
+constexpr int kReservedDescriptorsMin = 8;
 
 class Listener {
  public:

@@ -1,32 +1,17 @@
 #include "lib/rpc/server.h"
 
-#include <sys/resource.h>
-
-#include <algorithm>
-
 #include "lib/rpc/server_core.h"
 
 namespace cantle::rpc {
 namespace {
 
 constexpr base::Duration kSweepEvery = std::chrono::seconds(1);
-constexpr size_t kConnectionsMin = 8;  // however few descriptors there are
-
-size_t connections_possible(size_t wanted) {
-  rlimit files{};
-  if (getrlimit(RLIMIT_NOFILE, &files) != 0 || files.rlim_cur == RLIM_INFINITY) return wanted;
-  const auto limit = static_cast<size_t>(files.rlim_cur);
-  const auto left = limit > kReservedDescriptors ? limit - kReservedDescriptors : 0;
-  return std::min(wanted, std::max(left, kConnectionsMin));
-}
-
 }  // namespace
 
 Server::Core::Core(io::Loop& l, Identity i, ServerLimits limits_given)
     : loop(l), identity(std::move(i)), limits(limits_given), sweeper(l, [this] { sweep(); }), drain_timer(l, [this] {
         end_drain();
       }) {
-  limits.connections = connections_possible(limits.connections);
 }
 
 Server::Core::~Core() {

@@ -40,14 +40,13 @@ namespace cantle::rpc {
 struct Session;
 
 struct ServerLimits {
-  size_t connections = 1000;               // lowered to what the descriptor limit leaves (R40)
+  size_t connections = 1000;               // fewer where descriptors run short (io/listener.h)
   size_t inflight = 1024;                  // requests of one connection not yet answered
   size_t output = size_t{64} << 20;        // answers of one connection waiting: it does not read; closed
   size_t input_total = size_t{128} << 20;  // bytes of unfinished frames, all connections together
   base::Duration frame_timeout = std::chrono::seconds(30);  // for a frame to arrive, plus a second for each 64 KiB
   base::Duration eof_grace = std::chrono::seconds(3);       // for answers, once a peer has shut down its sending side
 };
-constexpr size_t kReservedDescriptors = 40;  // for files and the coordination service; connections leave them
 constexpr size_t kCallsPerTurn = 256;        // of one connection
 
 struct Counters {

@@ -253,6 +253,36 @@ TEST_P(Io, out_of_descriptors_it_pauses_and_comes_back) {
   EXPECT_TRUE(wait([&] { return server && here.connected; }, 2s)) << "accepts again within 2 s";
 }
 
+// R40: connections never take the last descriptors: files can still be opened.
+TEST_P(Io, connections_leave_descriptors_for_files) {
+  std::vector<std::unique_ptr<Conn>> accepted, made;
+  std::vector<std::unique_ptr<Recorder>> recorders;
+  listener.emplace(loop, [&](std::unique_ptr<Conn> c) { accepted.push_back(std::move(c)); });
+  ASSERT_TRUE(listener->listen(where()));
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  const int lowest_free = dup(0);
+  ::close(lowest_free);
+  rlimit low = before;
+  low.rlim_cur = static_cast<rlim_t>(lowest_free) + 60;
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &low), 0);
+  for (int i = 0; i < 28; ++i) {  // two descriptors each, both ends being here
+    recorders.push_back(std::make_unique<Recorder>());
+    made.push_back(Conn::connect(loop, listener->address(), *recorders.back()));
+    wait([&] { return recorders.back()->closed || accepted.size() == made.size(); }, 1s);
+  }
+  EXPECT_GT(listener->refused(), 0u);
+  EXPECT_GT(accepted.size(), 5u);
+  EXPECT_EQ(listener->starved(), 0u);
+  std::vector<int> files;
+  for (int i = 0; i < kReservedDescriptorsMin / 2; ++i) {
+    files.push_back(open("/dev/null", O_RDONLY));
+    EXPECT_GE(files.back(), 0);
+  }
+  for (const int fd : files) ::close(fd);
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+}
+
 INSTANTIATE_TEST_SUITE_P(Kinds, Io, testing::Values("tcp", "unix"), [](const auto& i) { return std::string(i.param); });
 
 class Unix : public Io {};
