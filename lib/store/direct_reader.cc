@@ -106,7 +106,7 @@ DirectReader::DirectReader(Index& index) : impl_(std::make_unique<Impl>()) {
 DirectReader::~DirectReader() = default;
 
 base::Status DirectReader::refresh() {
-  if (impl_->owned && lmdb_identity(impl_->dir) != impl_->file) TRY(impl_->open_index());
+  if (!impl_->dir.empty() && (impl_->owned == nullptr || lmdb_identity(impl_->dir) != impl_->file)) TRY(impl_->open_index());
   impl_->refreshes++;
   return impl_->reader->renew();
 }

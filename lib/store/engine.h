@@ -126,7 +126,7 @@ struct EngineStatus {
   uint64_t lost_places = 0;         // damaged blocks that were marked lost
   Space disk;
   IndexSpace index;
-  uint64_t reader_lag = 0;          // Index::oldest_reader_lag
+  uint64_t reader_lag = 0;          // transactions that the oldest snapshot of any reader is behind
 };
 
 class Engine {

@@ -83,6 +83,7 @@ struct Engine::Impl {
   // --- engine_keep.cc
   void tick();
   void check_space();
+  void check_readers();
   void set_read_only();
   void checkpoint(bool clean, Done done);
   void write_images(Done done);
@@ -178,6 +179,13 @@ struct Engine::Impl {
   std::map<TenureId, model::Lsn> needed_from;
   Space space;
   IndexSpace index_space;
+  // Snapshots of readers that do not move: (pid, transaction) → since when, and was it said.
+  struct StaleReader {
+    base::Instant since;
+    bool told = false;
+  };
+  std::map<std::pair<int, uint64_t>, StaleReader> stale_readers;
+  uint64_t reader_lag = 0;
   bool read_only = false, index_full = false, low_space = false;
   std::string read_only_reason;
   bool background_busy = false;

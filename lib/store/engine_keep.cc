@@ -16,6 +16,7 @@ constexpr uint64_t kReserveMax = uint64_t{256} << 20;
 constexpr uint64_t kRetentionMax = uint64_t{64} << 30;
 constexpr uint64_t kMapReserve = uint64_t{256} << 20;  // of the index's address space
 constexpr base::Duration kSecond = std::chrono::seconds(1), kReadersEvery = std::chrono::seconds(10);
+constexpr base::Duration kReaderNamed = std::chrono::seconds(5), kReaderKilled = std::chrono::seconds(60);
 
 }  // namespace
 
@@ -30,10 +31,7 @@ void Engine::Impl::tick() {
   journal->tick();
   check_space();
   expire_trash(low_space);
-  if (now - last_readers >= kReadersEvery) {
-    last_readers = now;
-    index->check_readers();
-  }
+  check_readers();
   retire();
   const bool moved = index_applied != checkpointed || image_due();
   if (moved && !checkpointing && !closing && now - last_checkpoint >= config.checkpoint_interval) checkpoint(false, nullptr);
@@ -41,7 +39,10 @@ void Engine::Impl::tick() {
 
 void Engine::Impl::check_space() {
   if (auto s = parts.disk.space()) space = *s;
-  if (auto s = index->space()) index_space = *s;
+  if (auto s = index->space(false)) {
+    s->free_bytes = index_space.free_bytes;  // counted now and then
+    index_space = *s;
+  }
   const uint64_t reserve = config.reserve_bytes != 0 ? config.reserve_bytes : std::min(kReserveMax, space.total / 20);
   // Turns back only with a little more room than it turned read-only at.
   low_space = space.free < (read_only ? reserve + reserve / 8 : reserve) ||
@@ -64,6 +65,32 @@ void Engine::Impl::set_read_only() {
   if (was == read_only) return;
   base::log(base::Level::warn, read_only ? "read-only" : "read-write", {{"reason", read_only_reason}});
   if (read_only_fn) read_only_fn(read_only, read_only_reason);
+}
+
+// A snapshot that does not move keeps LMDB from using pages again: named after a while, ended after a longer one.
+void Engine::Impl::check_readers() {
+  const auto now = parts.clock.now();
+  if (now - last_readers >= kReadersEvery) {
+    last_readers = now;
+    index->check_readers();
+    if (auto s = index->space(true)) index_space = *s;
+  }
+  std::map<std::pair<int, uint64_t>, StaleReader> still;
+  reader_lag = 0;
+  for (const auto& r : index->readers()) {
+    reader_lag = std::max(reader_lag, r.behind);
+    if (r.behind == 0) continue;
+    auto& reader = still[{r.pid, r.transaction}];
+    const auto known = stale_readers.find({r.pid, r.transaction});
+    reader = known == stale_readers.end() ? StaleReader{now, false} : known->second;
+    if (!reader.told && now - reader.since >= kReaderNamed) {
+      reader.told = true;
+      base::log(base::Level::warn, "stale-reader", {{"pid", r.pid}, {"transactions_behind", r.behind}});
+    }
+    if (now - reader.since >= kReaderKilled && index->evict(r.pid))
+      base::log(base::Level::error, "stale-reader-killed", {{"pid", r.pid}, {"transactions_behind", r.behind}});
+  }
+  stale_readers = std::move(still);
 }
 
 // --- checkpoints --------------------------------------------------------------------------------
@@ -267,7 +294,7 @@ EngineStatus Engine::Impl::status() const {
   s.lost_places = lost_places;
   s.disk = space;
   s.index = index_space;
-  s.reader_lag = index->oldest_reader_lag();
+  s.reader_lag = reader_lag;
   return s;
 }
 

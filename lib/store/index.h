@@ -31,6 +31,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "lib/base/result.h"
 
@@ -86,16 +87,24 @@ struct IndexSpace {
   uint64_t free_bytes = 0;  // of that, free for reuse
 };
 
+struct ReaderInfo {
+  int pid = 0;
+  uint64_t transaction = 0, behind = 0;
+};
+
 class Index {
  public:
   virtual ~Index() = default;
   virtual base::Result<std::unique_ptr<WriteTxn>> begin() = 0;
   virtual std::unique_ptr<Reader> reader() = 0;
-  virtual base::Result<IndexSpace> space() = 0;
+  // `count_free`: also free_bytes, which walks the list of free pages.
+  virtual base::Result<IndexSpace> space(bool count_free) = 0;
   // Frees reader slots of dead processes (R10). Returns how many.
   virtual int check_readers() = 0;
-  // Age in transactions of the oldest snapshot that somebody still reads; 0: none is behind (R11).
-  virtual uint64_t oldest_reader_lag() = 0;
+  // Who holds a snapshot, of all processes, and how many transactions it is behind (R11).
+  virtual std::vector<ReaderInfo> readers() = 0;
+  // Ends a process whose snapshot keeps the file from using pages again, if it is of our group and not us.
+  virtual bool evict(int pid) = 0;
 };
 
 // Opens the index, and takes a damaged one out of the way, so that the next open() makes an empty one.

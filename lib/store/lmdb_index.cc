@@ -218,34 +218,64 @@ class LmdbIndex final : public Index {
     return std::make_unique<LmdbTxn>(env_, txn);
   }
   std::unique_ptr<Reader> reader() override { return std::make_unique<LmdbReader>(env_); }
-  base::Result<IndexSpace> space() override {
+  base::Result<IndexSpace> space(bool count_free) override {
     MDB_envinfo info{};
     mdb_env_info(env_->env, &info);
-    return IndexSpace{info.me_mapsize, (info.me_last_pgno + 1) * env_->page, 0};
+    IndexSpace space{info.me_mapsize, (info.me_last_pgno + 1) * env_->page, 0};
+    if (count_free) {
+      TRY_ASSIGN(space.free_bytes, free_pages());
+      space.free_bytes *= env_->page;
+    }
+    return space;
   }
   int check_readers() override {
     int dead = 0;
     mdb_reader_check(env_->env, &dead);
     return dead;
   }
-  uint64_t oldest_reader_lag() override {
+  std::vector<ReaderInfo> readers() override {
     MDB_envinfo info{};
     mdb_env_info(env_->env, &info);
+    std::pair<uint64_t, std::vector<ReaderInfo>> found{info.me_last_txnid, {}};
     // The list is text, "pid thread txnid" a line after a heading; a slot without a snapshot has '-'.
-    std::pair<uint64_t, uint64_t> context{info.me_last_txnid, 0};
     mdb_reader_list(
         env_->env,
         [](const char* line, void* at) {
-          auto& [last, lag] = *static_cast<std::pair<uint64_t, uint64_t>*>(at);
+          auto& [last, list] = *static_cast<std::pair<uint64_t, std::vector<ReaderInfo>>*>(at);
+          int pid = 0;
           unsigned long long txn = 0;
-          if (sscanf(line, "%*d %*s %llu", &txn) == 1 && last > txn) lag = std::max<uint64_t>(lag, last - txn);
+          if (sscanf(line, "%d %*s %llu", &pid, &txn) == 2) list.push_back({pid, txn, last > txn ? last - txn : 0});
           return 0;
         },
-        &context);
-    return context.second;
+        &found);
+    return std::move(found.second);
+  }
+  bool evict(int pid) override {
+    struct stat st {};
+    if (pid <= 1 || pid == ::getpid() || ::stat(("/proc/" + std::to_string(pid)).c_str(), &st) != 0 || st.st_gid != ::getegid()) return false;
+    return ::kill(pid, SIGKILL) == 0;
   }
 
  private:
+  // LMDB keeps its free pages in database 0: transaction → number of pages, then their numbers.
+  base::Result<uint64_t> free_pages() {
+    MDB_txn* txn = nullptr;
+    int rc = mdb_txn_begin(env_->env, nullptr, MDB_RDONLY, &txn);
+    if (rc != 0) return fail(env_->error("begin reading", rc));
+    MDB_cursor* cursor = nullptr;
+    uint64_t pages = 0;
+    rc = mdb_cursor_open(txn, 0, &cursor);
+    MDB_val key{}, value{};
+    while (rc == 0 && (rc = mdb_cursor_get(cursor, &key, &value, MDB_NEXT)) == 0) {
+      size_t n = 0;
+      std::memcpy(&n, value.mv_data, sizeof n);
+      pages += n;
+    }
+    if (cursor != nullptr) mdb_cursor_close(cursor);
+    mdb_txn_abort(txn);
+    if (rc != MDB_NOTFOUND) return fail(env_->error("counting free pages", rc));
+    return pages;
+  }
   std::shared_ptr<Env> env_;
 };
 

@@ -173,13 +173,18 @@ class MemIndex final : public Index {
   explicit MemIndex(MemIndexFiles& files) : files_(files) {}
   base::Result<std::unique_ptr<WriteTxn>> begin() override { return std::make_unique<MemTxn>(files_, snapshots_, open_); }
   std::unique_ptr<Reader> reader() override { return std::make_unique<MemReader>(files_, snapshots_); }
-  base::Result<IndexSpace> space() override {
+  base::Result<IndexSpace> space(bool) override {
     IndexSpace space{uint64_t{1} << 40, 0, 0};
     for (const auto& db : files_.dbs) space.file_bytes += db.size() * 256;
     return space;
   }
   int check_readers() override { return 0; }
-  uint64_t oldest_reader_lag() override { return snapshots_.empty() ? 0 : files_.committed - *snapshots_.begin(); }
+  std::vector<ReaderInfo> readers() override {
+    std::vector<ReaderInfo> out;
+    for (const uint64_t snapshot : snapshots_) out.push_back({0, snapshot, files_.committed - snapshot});
+    return out;
+  }
+  bool evict(int) override { return false; }
 
  private:
   MemIndexFiles& files_;

@@ -228,7 +228,7 @@ TEST(Engine, scans_go_both_ways_through_limits) {
   ASSERT_TRUE(s.create(1, 1));
   std::vector<std::string> keys;
   for (int i = 0; i < 60; i++) {
-    char key[8];
+    char key[16];
     snprintf(key, sizeof key, "%03d", i);
     ASSERT_TRUE(s.write(1, key, "v"));
     if (i == 20) s.settle();
