@@ -41,6 +41,14 @@ struct AllFlags {
   TableFlags show;
   TableSetFlags table_set;
   TableDropFlags drop;
+  WaitFlags wait;
+  NodeFlags node;
+  NodeDeadFlags dead;
+  NodeReplaceFlags replace;
+  MdFlags join, leave;
+  StatusFlags status;
+  FsckFlags fsck;
+  ExplainFlags explain;
 };
 
 void add_timeout(CLI::App* sub, std::string& timeout) {
@@ -117,6 +125,69 @@ void add_table_verbs(CLI::App& app, Verbs& verbs, AllFlags& f) {
   drop->footer("example: zkctl table drop orders --accept-loss");
 }
 
+void add_node_verbs(CLI::App& app, Verbs& verbs, AllFlags& f) {
+  auto* node = app.add_subcommand("node", "Servers: list, show, dead, replace");
+  node->require_subcommand(1);
+  verbs.add(node, "list", "List the servers", f.none, zkctl::node_list)->footer("example: zkctl node list");
+
+  auto* show = verbs.add(node, "show", "Show a server and what it holds", f.node, zkctl::node_show);
+  show->add_option("id", f.node.id, "Server")->required();
+  add_timeout(show, f.node.timeout);
+  show->footer("example: zkctl node show p2");
+
+  auto* dead =
+      verbs.add(node, "dead", "A server will not come back: give its replicas new homes", f.dead, zkctl::node_dead);
+  dead->add_option("id", f.dead.id, "Server")->required();
+  dead->add_flag("--mark-only", f.dead.mark_only, "Only mark it, move nothing");
+  dead->add_flag("--dry-run", f.dead.dry_run, "Only say what would move where");
+  dead->add_flag("--force", f.dead.force, "Although it is registered");
+  add_timeout(dead, f.dead.timeout);
+  dead->footer("example: zkctl node dead p2");
+
+  auto* replace = verbs.add(node, "replace", "Put one server in the place of another", f.replace, zkctl::node_replace);
+  replace->add_option("old", f.replace.from, "The server whose replicas go; alive or not")->required();
+  replace->add_option("new", f.replace.to, "The server that gets them")->required();
+  replace->add_option("--table", f.replace.table, "Only of this table");
+  replace->add_flag("--dry-run", f.replace.dry_run, "Only say what would move");
+  replace->add_flag("--detach", f.replace.detach, "Begin, and leave the rest to the metadata servers");
+  replace->add_flag("--progress", f.replace.progress, "Say what it waits for, also where stderr is no terminal");
+  replace->add_flag("--force", f.replace.force, "Also onto a server that is marked dead or drain");
+  add_timeout(replace, f.replace.timeout);
+  replace->footer("Ctrl-C detaches; zkctl wait op:ATTEMPT:done waits again.\nexample: zkctl node replace p2 p4");
+
+  verbs.add(&app, "arrivals", "Show the log of arrivals and departures", f.none, zkctl::arrivals)
+      ->footer("example: zkctl arrivals");
+}
+
+void add_md_verbs(CLI::App& app, Verbs& verbs, AllFlags& f) {
+  auto* md = app.add_subcommand("md", "Metadata servers: list, join, leave");
+  md->require_subcommand(1);
+  verbs.add(md, "list", "List the metadata servers and their tables", f.none, zkctl::md_list)
+      ->footer("example: zkctl md list");
+
+  auto* join = verbs.add(md, "join", "Have a metadata server keep a table's map too", f.join, zkctl::md_join);
+  join->add_option("table", f.join.table, "Table")->required();
+  join->add_option("server", f.join.server, "The server that joins")->required();
+  add_timeout(join, f.join.timeout);
+  join->footer("example: zkctl md join orders m4");
+
+  auto* leave = verbs.add(md, "leave", "Have a metadata server no longer keep a table's map", f.leave, zkctl::md_leave);
+  leave->add_option("table", f.leave.table, "Table")->required();
+  leave->add_option("server", f.leave.server, "The server that leaves; alive or not")->required();
+  add_timeout(leave, f.leave.timeout);
+  leave->footer("example: zkctl md leave orders m1");
+}
+
+void add_checks(CLI::App& app, Verbs& verbs, AllFlags& f) {
+  auto* wait = verbs.add(&app, "wait", "Wait until conditions hold", f.wait, zkctl::wait);
+  wait->add_option("condition", f.wait.conditions, "KIND:NAME:STATE, see below")->required();
+  add_timeout(wait, f.wait.timeout);
+  wait->footer(
+      "table:NAME:exists|gone|available|settled  node:ID:active|gone|ready|readwrite\n"
+      "op:ATTEMPT:done  md:ID:current\n"
+      "example: zkctl wait table:packages:settled node:p2:ready --timeout 2m");
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -128,5 +199,8 @@ int main(int argc, char** argv) {
   Verbs verbs(tool);
   add_znode_verbs(app, verbs, flags);
   add_table_verbs(app, verbs, flags);
+  add_node_verbs(app, verbs, flags);
+  add_md_verbs(app, verbs, flags);
+  add_checks(app, verbs, flags);
   return daemon::run(app, argc, argv, global, [&] { return verbs.run(); });
 }

@@ -1,0 +1,120 @@
+#include "cmd/zkctl/world.h"
+
+#include "lib/base/bytes.h"
+#include "lib/proto/replace_driver.h"
+#include "lib/proto/split_driver.h"
+
+namespace cantle::zkctl {
+
+using model::ServerId;
+
+namespace {
+
+std::string server_of(const model::Partition& p, const model::AssignmentId& id) {
+  const auto* a = model::find_assignment(p, id);
+  return a ? a->server.name : "?";
+}
+
+OpEntry entry_of(const model::Metadata& map, const model::Partition& p) {
+  OpEntry op;
+  op.table = map.name;
+  op.partition = p.id;
+  op.region = p.region;
+  return op;
+}
+
+}  // namespace
+
+std::vector<OpEntry> operations_of(const model::Metadata& map) {
+  std::vector<OpEntry> list;
+  for (const auto& p : map.partitions) {
+    if (p.split) {
+      auto op = entry_of(map, p);
+      op.attempt = p.split->attempt;
+      op.what = "split";
+      op.detail = "at \"" + base::escape(p.split->point) + "\"";
+      op.phase = p.split->phase == model::SplitPhase::barrier ? "barrier" : "filling";
+      op.since = p.split->since;
+      list.push_back(std::move(op));
+    }
+    for (const auto& m : p.moves) {
+      auto op = entry_of(map, p);
+      op.attempt = m.attempt;
+      op.what = "replace";
+      op.detail = server_of(p, m.from) + " -> " + server_of(p, m.to) + (m.from_dead ? " (the source is dead)" : "");
+      const auto* to = model::find_assignment(p, m.to);
+      op.phase = to ? std::string(name_of(to->state)) : "?";
+      op.since = m.since;
+      list.push_back(std::move(op));
+    }
+  }
+  return list;
+}
+
+base::Result<std::vector<OpEntry>> all_operations(Tool& tool, base::Duration timeout) {
+  std::vector<OpEntry> all;
+  TRY_ASSIGN(const auto tables, tool.tables());
+  TRY_ASSIGN(auto* session, tool.coord());
+  TRY_ASSIGN(const auto tasks, values_under(*session, tool.at().tasks()));
+  for (const auto& t : tables) {
+    if (!t.config || t.config->dropped) continue;
+    TRY_ASSIGN(const auto map, tool.map(t.name, timeout));
+    for (auto& op : operations_of(*map)) {
+      const auto task = tasks.find("op-" + to_string(op.attempt));
+      if (task != tasks.end())
+        if (const auto parsed = coord::parse_task(task->second)) op.driver = parsed->driver;
+      all.push_back(std::move(op));
+    }
+  }
+  return all;
+}
+
+base::Result<proto::World> world_of(Tool& tool, const std::string& table, base::Duration timeout) {
+  proto::World world;
+  TRY_ASSIGN(const auto entry, tool.table(table));
+  TRY_ASSIGN(const auto nodes, tool.nodes());
+  for (const auto& [id, node] : nodes)
+    if (node.live() && node.active->role == coord::Role::partd) world.live.insert(id);
+  TRY_ASSIGN(auto* session, tool.coord());
+  TRY_ASSIGN(const auto observed, values_under(*session, tool.at().observed(entry.distribution)));
+  for (const auto& [name, text] : observed)
+    if (const auto o = coord::parse_observed(text)) world.observed[ServerId{name}] = o->txnseq;
+  TRY_ASSIGN(world.map, tool.map(table, timeout));
+  return world;
+}
+
+std::unique_ptr<proto::DriverBase> driver_of(const OpEntry& op) {
+  if (op.what == "split") return std::make_unique<proto::SplitDriver>(op.attempt);
+  return std::make_unique<proto::ReplaceDriver>(op.attempt);
+}
+
+namespace {
+
+struct Say {
+  std::string text;
+  void operator()(const proto::driver::Look&) {}
+  void operator()(const proto::driver::Submit& s) {
+    text = "the next step can be made: " + model::to_string(s.operation);
+  }
+  void operator()(const proto::driver::Waiting& w) {
+    text = "waits: " + w.why + (w.for_whom.empty() ? "" : " (for " + join(w.for_whom, ", ") + ")");
+  }
+  void operator()(const proto::driver::Ended& e) { text = "it has ended" + (e.reason.empty() ? "" : ": " + e.reason); }
+};
+
+}  // namespace
+
+// The real machine decides, so that what is told is what happens.
+std::string next_step(const OpEntry& op, const proto::World& world) {
+  const auto machine = driver_of(op);
+  Say say;
+  const base::Instant now{std::chrono::seconds(1)};
+  for (const auto& effect : machine->step(proto::driver::Begin{now})) {
+    const auto* look = std::get_if<proto::driver::Look>(&effect);
+    if (!look) continue;
+    for (const auto& e : machine->step(proto::driver::Looked{now, look->number, world})) std::visit(say, e);
+  }
+  return say.text;
+}
+
+}  // namespace cantle::zkctl
