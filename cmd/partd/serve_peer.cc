@@ -40,6 +40,29 @@ std::shared_ptr<Message> decode(const rpc::Call& call, const rpc::Responder& res
   return nullptr;
 }
 
+// Takes out of a mover's records what the copy holds already, at that version or a newer one and durable: movers send
+// some things twice, and each would be one more entry of this log, to be offered to others in turn.
+void leave_out_known(store::Engine& engine, const model::PartitionId& log, model::BulkBlock& message) {
+  std::vector<store::Engine::Offer> offers;
+  std::vector<size_t> ends;  // in the payload, of each record
+  wire::RecordReader in(message.records);
+  model::RecordView r;
+  while (in.next(r)) {
+    offers.push_back({r.key, r.version});
+    ends.push_back(in.offset());
+  }
+  if (!in.status() || offers.size() != message.count) return;  // refused later
+  const auto lacking = engine.lacking(log, offers);
+  if (!lacking || lacking->size() == offers.size()) return;
+  std::string rest;
+  for (const uint32_t i : *lacking) {
+    const size_t begin = i == 0 ? 0 : ends[i - 1];
+    rest.append(message.records, begin, ends[i] - begin);
+  }
+  message.records = std::move(rest);
+  message.count = static_cast<uint32_t>(lacking->size());
+}
+
 }  // namespace
 
 template <class Message>
@@ -91,6 +114,10 @@ void Service::serve_bulk_block(const rpc::Call& call, rpc::Responder responder) 
   if (message->kind == model::BulkKind::snapshot) return serve_snapshot(message, std::move(responder));
   if (message->kind != model::BulkKind::log) return responder.fail({Code::invalid, "kind is 1 (log) or 2 (snapshot)"});
   received(message, push::Purpose::bulk, responder, [this, message, responder] {
+    if (const auto admission = machine_->admit(message->envelope, push::Purpose::bulk); message->count > 0 && admission.kind == push::Admission::Kind::ok) {
+      leave_out_known(*engine_, admission.log, *message);
+      if (message->count == 0) return responder.ok(wire::encode(model::BulkBlockReply{engine_->durable(admission.log).value_or(model::LogPoint{}).lsn}));
+    }
     const auto id = ++last_id_;
     auto& kept = calls_.emplace(id, Call{responder, Call::Kind::bulk, std::move(message->records)}).first->second;
     auto seen = look_at(kept.records, message->count);
