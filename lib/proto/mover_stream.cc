@@ -277,7 +277,7 @@ void MoverStream::begin(Instant now, Effects& out) {
 
 void MoverStream::fail(Instant now, const base::Error& error, Effects& out) {
   reset();
-  in_touch_ = false;
+  if (error.code == Code::unavailable) in_touch_ = false;  // it was away; one that is only slow has most of it
   ++failures_;
   ++shared_.counters.failures;
   failure_ = target_.server.name + ": " + base::to_string(error);
