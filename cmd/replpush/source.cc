@@ -124,6 +124,7 @@ void Source::attach(model::Incarnation incarnation, std::function<void()> moved,
         im.log = {};
         TRY_ASSIGN(im.log.journal, store::JournalReader::open(im.disk));
         TRY_ASSIGN(im.log.direct, store::DirectReader::open(im.data_dir, im.index_dir));
+        im.log.direct->release();  // opening took a snapshot; nobody keeps one between two turns (R11)
         return base::ok();
       },
       [self = impl_.get(), done = std::move(done)](Status log) {
@@ -133,6 +134,7 @@ void Source::attach(model::Incarnation incarnation, std::function<void()> moved,
             [self]() -> Status {
               self->index = {};
               TRY_ASSIGN(self->index.direct, store::DirectReader::open(self->data_dir, self->index_dir));
+              self->index.direct->release();
               return base::ok();
             },
             done);
