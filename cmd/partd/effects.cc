@@ -199,6 +199,12 @@ void Service::perform(push::Remember& e) {
 }
 
 void Service::perform(push::SetLive& e) { page_->set_confirmed({e.own, e.target}, e.point); }
+void Service::perform(push::MarkWhole& e) {
+  auto done = [](const base::Status& s) {
+    if (!s) base::log(base::Level::warn, "mark-whole", {{"error", to_string(s.error())}});  // the next start heals again
+  };
+  if (auto begun = engine_->mark_whole({e.partition, e.assignment}, done); !begun) done(begun);
+}
 void Service::perform(push::ForgetLive& e) { page_->forget({e.own, e.target}); }
 void Service::perform(push::Say& e) { base::log(e.level, e.what, {{"text", e.text}}); }
 void Service::perform(push::Exit& e) { fail({Code::identity, e.text}); }

@@ -69,7 +69,7 @@ void Enrollment::find_event() {
 }
 
 void Enrollment::look_at(std::vector<std::string> names, size_t i) {
-  if (i == names.size()) return found_.number.value != 0 ? write_info() : arrive();
+  if (i == names.size()) return found_.number.value != 0 ? write_info() : ask_for_name();
   const auto path = layout_.arrivals() + "/" + names[i];
   session_.get(path, nullptr, guarded([this, names = std::move(names), i, path](base::Result<coord::Node> node) {
     if (!node && node.error().code != Code::not_found) return again();
@@ -80,6 +80,17 @@ void Enrollment::look_at(std::vector<std::string> names, size_t i) {
       }
     look_at(names, i + 1);
   }));
+}
+
+void Enrollment::ask_for_name() {
+  if (!found_.known_name || !spec_.may_take_name) return arrive();
+  spec_.may_take_name([this, alive = alive_](base::Status status) {
+    if (!*alive) return;
+    if (status) return arrive();
+    if (status.error().code == Code::identity) return finish(base::fail(std::move(status).error()));
+    base::log(base::Level::warn, "name", {{"server", spec_.server.name}, {"waits", to_string(status.error())}});
+    again();
+  });
 }
 
 void Enrollment::arrive() {

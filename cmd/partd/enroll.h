@@ -28,6 +28,8 @@ struct EnrollSpec {
   std::string instance, rack, host;
   uint32_t weight = 100;
   bool first_start = false;  // the data directory is new
+  // Asked before a new directory takes the name of another: has it lost what METADATA says is here (S6)?
+  std::function<void(std::function<void(base::Status)> answer)> may_take_name;
 };
 
 class Enrollment {
@@ -45,6 +47,7 @@ class Enrollment {
  private:
   void find_event();
   void look_at(std::vector<std::string> names, size_t i);
+  void ask_for_name();
   void arrive();
   void write_info();
   void again();

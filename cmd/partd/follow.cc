@@ -1,4 +1,6 @@
 // What the coordination service and the metadata servers tell: who lives, which tables there are, their maps.
+#include <algorithm>
+
 #include "cmd/partd/service.h"
 #include "lib/base/log.h"
 #include "lib/wire/codec.h"
@@ -10,6 +12,7 @@ using base::Level;
 
 namespace {
 constexpr base::Duration kChangeTimeout = std::chrono::seconds(10);
+constexpr base::Duration kMapTimeout = std::chrono::seconds(5);
 }
 
 // --- who lives ----------------------------------------------------------------------------------------------
@@ -37,7 +40,10 @@ void Service::live_came() {
   std::map<model::ServerId, model::Incarnation> live;
   for (const auto& entry : servers_->all())
     if (entry.live && entry.active.role == coord::Role::partd) live[entry.id] = entry.active.incarnation;
-  if (session_->connected()) input(push::LiveRead{std::move(live)});
+  if (session_->connected()) {
+    live_known_ = true;
+    input(push::LiveRead{std::move(live)});
+  }
   links_->refresh();
   read_numbers();
   if (std::exchange(live_again_, false)) timers_.after(client::kServersRefreshMin, [this, alive = alive_] { if (*alive) read_live(); });
@@ -53,6 +59,46 @@ void Service::read_numbers() {
       if (const auto info = coord::parse_info(node->value); info && info->number.value != 0) numbers_[id] = info->number;
     });
   }
+}
+
+// --- a name that another directory had ----------------------------------------------------------------------
+
+// A new data directory under a known name: if METADATA gives that name anything to hold, it is lost here, and this
+// server must not even register (S6).
+void Service::check_name(std::function<void(base::Status)> answer) {
+  session_->children(layout_.distributions(), nullptr, [this, answer = std::move(answer)](base::Result<coord::Children> children) {
+    if (!children) return answer(base::fail(children.error()));
+    std::vector<std::string> tables;
+    for (const auto& name : children->names)
+      if (const auto d = coord::parse_distribution(name)) tables.push_back(d->table);
+    check_tables(std::move(tables), answer);
+  });
+}
+
+namespace {
+
+bool holds(const std::vector<model::Assignment>& assignments, const model::ServerId& server) {
+  return std::any_of(assignments.begin(), assignments.end(), [&](const auto& a) { return a.server == server; });
+}
+bool holds(const model::Partition& p, const model::ServerId& server) {
+  return holds(p.assignments, server) || (p.split && (holds(p.split->low.assignments, server) || holds(p.split->high.assignments, server)));
+}
+
+}  // namespace
+
+void Service::check_tables(std::vector<std::string> tables, std::function<void(base::Status)> answer) {
+  if (tables.empty()) return answer(base::ok());
+  const auto table = tables.back();
+  tables.pop_back();
+  md_->get(table, {}, kMapTimeout, [this, table, tables, answer](base::Result<std::shared_ptr<const model::Metadata>> map) {
+    if (!map && map.error().code != Code::no_such_table) return answer(base::fail(map.error()));
+    if (map && !(*map)->dropped)
+      for (const auto& p : (*map)->partitions)
+        if (holds(p, self_))
+          return answer(base::fail(Code::identity, "METADATA of table " + table + " says that server " + self_.name + " holds partition " + to_string(p.id) +
+                                                       ", and this data directory is new. Bring the old one back; if it is lost: zkctl node replace " + self_.name));
+    check_tables(tables, answer);
+  });
 }
 
 // --- which tables ---------------------------------------------------------------------------------------------

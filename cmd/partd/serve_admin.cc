@@ -283,6 +283,7 @@ void Service::serve_view(const rpc::Call& call, rpc::Responder responder) {
   const auto request = wire::decode<model::MoverViewRequest>(call.params);
   if (!request) return responder.fail(request.error());
   if (!machine_) return responder.fail({Code::unavailable, "starting"});
+  if (!live_known_) return responder.fail({Code::unavailable, "starting: who is alive is not known yet"});
   if (call.caller.local) pusher_connections_.insert(call.caller.connection);
   model::MoverView view;
   view.self = self_;

@@ -160,6 +160,7 @@ void Service::serve_bulk_begin(const rpc::Call& call, rpc::Responder responder) 
   admitted(message, push::Purpose::bulk, responder, [this, message, responder](const model::PartitionId& log) {
     model::BulkBeginReply reply;
     reply.incarnation = dir_->identity().incarnation;
+    reply.heal = machine_->heal(log);
     const auto tenure = engine_->find(log);
     if (message->kind == model::BulkKind::snapshot && tenure && tenure->fill.snapshot == message->snapshot) {
       reply.filled_to = tenure->fill.to;

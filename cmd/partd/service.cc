@@ -100,7 +100,7 @@ void Service::start(std::function<void()> on_ready, std::function<void(base::Err
   add_handlers();
   session_->on_event([this](coord::Event event) { on_coord(event); });
   if (session_->connected()) on_coord(coord::Event::connected);
-  tick_timer_.start(kTickEvery, kTickEvery);
+  tick_timer_.start(push::kTickIdle);
 }
 
 void Service::fail(base::Error error) {
@@ -160,6 +160,7 @@ void Service::enroll() {
   spec.host = host_name();
   spec.weight = config_.weight;
   spec.first_start = dir_->identity().number.value == 0;
+  spec.may_take_name = [this](std::function<void(base::Status)> answer) { check_name(std::move(answer)); };
   enrollment_ = std::make_unique<Enrollment>(loop_, *session_, layout_, spec, [this](base::Result<Enrollment::Answer> answer) {
     if (!answer) return fail(answer.error());
     enrolled(*answer);
@@ -185,7 +186,7 @@ void Service::enrolled(const Enrollment::Answer& answer) {
   for (const auto& t : engine_->tenures()) {
     const bool aside = t.state == store::TenureState::aside;
     const auto end = aside ? std::nullopt : engine_->durable(t.id.partition);
-    self.held.push_back({t.id.partition, t.id.assignment, t.region, t.table, t.interval, aside, end ? end->lsn : model::Lsn{}});
+    self.held.push_back({t.id.partition, t.id.assignment, t.region, t.table, t.interval, aside, end ? end->lsn : model::Lsn{}, t.whole});
   }
   machine_ = std::make_unique<proto::PushServer>(std::move(self));
   const auto store = engine_->status();
@@ -227,6 +228,8 @@ void Service::update_active() {
 
 void Service::tick() {
   const auto at = loop_.now();
+  // Deadlines are kept to 10 ms while somebody waits; an idle server sleeps.
+  tick_timer_.start(requests_.empty() ? push::kTickIdle : push::kTickBusy);
   if (engine_ && at >= store_tick_at_) {
     store_tick_at_ = at + kStoreTickEvery;
     engine_->tick();

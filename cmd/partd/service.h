@@ -56,7 +56,6 @@ namespace cantle::partd {
 
 namespace push = proto::push;
 
-constexpr base::Duration kTickEvery = std::chrono::milliseconds(10);
 constexpr base::Duration kStoreTickEvery = std::chrono::milliseconds(100);
 constexpr base::Duration kPositionsEvery = std::chrono::milliseconds(500);
 constexpr base::Duration kReconcileEvery = std::chrono::seconds(2);   // the slow timer behind every watch (R29)
@@ -119,6 +118,8 @@ class Service {
   void check_cluster();
   void cluster_known(const model::ClusterUuid& cluster);
   void enroll();
+  void check_name(std::function<void(base::Status)> answer);
+  void check_tables(std::vector<std::string> tables, std::function<void(base::Status)> answer);
   void enrolled(const Enrollment::Answer& answer);
   base::Status listen();
   void register_active();
@@ -177,6 +178,7 @@ class Service {
   void perform(push::SendBeacon& e);
   void perform(push::SetLive& e);
   void perform(push::ForgetLive& e);
+  void perform(push::MarkWhole& e);
   void perform(push::Say& e);
   void perform(push::Exit& e);
 
@@ -266,7 +268,7 @@ class Service {
   bool checking_cluster_ = false, active_readonly_ = false, known_name_ = false;
 
   std::map<std::string, Followed> tables_;
-  bool tables_known_ = false, live_reading_ = false, live_again_ = false, tables_reading_ = false, tables_again_ = false;
+  bool tables_known_ = false, live_known_ = false, live_reading_ = false, live_again_ = false, tables_reading_ = false, tables_again_ = false;
   base::Instant reconcile_at_, store_tick_at_, positions_at_;
   std::map<std::string, std::deque<Parked>> parked_;
   size_t parked_count_ = 0, parked_bytes_ = 0;
