@@ -117,11 +117,12 @@ struct Poll {
 };
 
 // The kernel gives the lowest number that is free: a high one says how many are in use, by whomever.
-bool running_short(int fd) {
+bool running_short(int fd, Address::Kind kind) {
   rlimit files{};
   if (getrlimit(RLIMIT_NOFILE, &files) != 0 || files.rlim_cur == RLIM_INFINITY) return false;
   const auto limit = static_cast<int64_t>(std::min<rlim_t>(files.rlim_cur, INT32_MAX));
-  return fd >= limit - std::clamp<int64_t>(limit / 4, kReservedDescriptorsMin, kReservedDescriptors);
+  const auto reserved = std::clamp<int64_t>(limit / 4, kReservedDescriptorsMin, kReservedDescriptors);
+  return fd >= limit - (kind == Address::Kind::local ? reserved / 2 : reserved);
 }
 
 bool out_of_resources(int err) { return err == EMFILE || err == ENFILE || err == ENOMEM || err == ENOBUFS; }
@@ -236,7 +237,7 @@ bool Listener::Core::take_one() {
 }
 
 void Listener::Core::take(int connection) {
-  if ((room && !room()) || running_short(connection)) {
+  if ((room && !room()) || running_short(connection, address.kind)) {
     ++refused;
     ::close(connection);
     if (gate.open(loop.now()))

@@ -30,6 +30,7 @@ constexpr int kBacklog = 511;
 constexpr int kAcceptsPerTurn = 64;
 constexpr base::Duration kAcceptPause = std::chrono::milliseconds(200);
 // Descriptors that connections leave for files and the coordination service: this many, or a quarter of a small limit.
+// Those over a Unix socket may go into half of them, so that an operator gets in.
 constexpr int kReservedDescriptors = 40;
 constexpr int kReservedDescriptorsMin = 8;
 

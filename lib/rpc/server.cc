@@ -5,6 +5,7 @@
 namespace cantle::rpc {
 namespace {
 
+constexpr size_t kLocalExtra = 16;  // connections over a Unix socket beyond the limit: an operator gets in
 constexpr base::Duration kSweepEvery = std::chrono::seconds(1);
 }  // namespace
 
@@ -25,7 +26,10 @@ Server::Core::~Core() {
 base::Status Server::Core::add_listener(const std::function<base::Status(io::Listener&)>& open) {
   auto listener =
       std::make_unique<io::Listener>(loop, [this](std::unique_ptr<io::Conn> conn) { accept(std::move(conn)); });
-  listener->set_room([this] { return sessions.size() < limits.connections; });
+  listener->set_room([this, one = listener.get()] {
+    const bool local = one->address().kind == io::Address::Kind::local;
+    return sessions.size() < limits.connections + (local ? kLocalExtra : 0);
+  });
   TRY(open(*listener));
   listeners.push_back(std::move(listener));
   if (!sweeper.active()) sweeper.start(kSweepEvery, kSweepEvery);
