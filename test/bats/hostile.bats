@@ -134,7 +134,7 @@ END
     run -0 hostile call "$(address p1)" "$method" '{"envelope": {"table": "t", "txnseq": 1, "from": "p9"}, "records": "x", "count": 1}'
     refute_output --partial ok
   done
-  for method in md.store md.change md.join md.leave; do
+  for method in md.store md.change; do
     run -0 hostile call "$(address m1)" "$method" '{"table": "t", "ops": "x"}'
     refute_output --partial ok
   done
