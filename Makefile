@@ -80,11 +80,12 @@ deps: ## install what is needed to build, run and test (apt, as root or through 
 	  $$sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $$missing >/dev/null; \
 	fi
 
-# --- compiling. Outputs are written aside and renamed, so that two makes at once do no harm. -----
+# --- compiling. Outputs are written aside and renamed, so that two makes at once do no harm; the lock has the
+# second wait for the first, whose result it then finds in the compiler's cache.
 $(B)/obj/%.o: %.cc
 	@mkdir -p $(@D)
 	@echo "  CXX   $<"
-	@$(CCACHE) $(CXX) $(CPPFLAGS) $(CXXFLAGS) -MMD -MP -MT $@ -MF $@.$$$$.d -c $< -o $@.$$$$.o && mv $@.$$$$.d $(@:.o=.d) && mv $@.$$$$.o $@
+	@flock $@.lock $(CCACHE) $(CXX) $(CPPFLAGS) $(CXXFLAGS) -MMD -MP -MT $@ -MF $@.$$$$.d -c $< -o $@.$$$$.o && mv $@.$$$$.d $(@:.o=.d) && mv $@.$$$$.o $@
 
 define room_rules
 $(call archive,$(1)): $(call obj,$(wildcard lib/$(1)/*.cc))
