@@ -186,6 +186,25 @@ void add_checks(CLI::App& app, Verbs& verbs, AllFlags& f) {
       "table:NAME:exists|gone|available|settled  node:ID:active|gone|ready|readwrite\n"
       "op:ATTEMPT:done  md:ID:current\n"
       "example: zkctl wait table:packages:settled node:p2:ready --timeout 2m");
+
+  auto* status = verbs.add(&app, "status", "Show the cluster at a glance", f.status, zkctl::status);
+  status->add_flag("-x", f.status.problems_only, "Only what is wrong; exit status 2 if anything is");
+  add_timeout(status, f.status.timeout);
+  status->footer("example: zkctl status -x || mail -s cantle operator");
+
+  auto* fsck = verbs.add(&app, "fsck", "Look for contradictions; exit status 2: there are", f.fsck, zkctl::fsck);
+  fsck->add_option("table", f.fsck.table, "Only this table");
+  fsck->add_flag("--offline", f.fsck.offline, "Ask no partition server");
+  add_timeout(fsck, f.fsck.timeout);
+  fsck->footer("example: zkctl fsck");
+
+  auto* explain =
+      verbs.add(&app, "explain", "Say what state something is in, and what it waits for", f.explain, zkctl::explain);
+  explain->add_option("what", f.explain.what, "PARTITION | ATTEMPT | TASK | SERVER | TABLE | TABLE KEY | TABLE REGION")
+      ->required()
+      ->expected(1, 2);
+  add_timeout(explain, f.explain.timeout);
+  explain->footer("Keys are written with %XX for a byte. example: zkctl explain packages bash");
 }
 
 }  // namespace

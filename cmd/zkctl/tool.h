@@ -53,6 +53,7 @@ class Tool {
   const coord::Layout& at() const { return layout_; }
   io::Loop& loop() { return loop_; }
   base::Random& random() { return random_; }
+  const rpc::Identity& identity() const { return identity_; }
 
   // Connected; the cluster need not be there.
   base::Result<coord::SyncSession*> coord();
