@@ -111,7 +111,10 @@ struct BulkBeginReply {
   Incarnation incarnation;  // of the receiver
   std::string filled_to;    // snapshot with the same number: resume behind this key
   bool filled_all = false;
-  CANTLE_FIELDS(incarnation, filled_to, filled_all)
+  // Not 0: records may be missing in the receiver's copy (a damaged journal, a rebuilt index). Everything is to be
+  // offered to it from the start, once for this number, whatever it had confirmed before.
+  uint64_t heal = 0;
+  CANTLE_FIELDS(incarnation, filled_to, filled_all, heal)
 };
 
 // bulk.block: log: records in the sender's order, applied where newer, journaled, answered when durable.
@@ -157,7 +160,8 @@ constexpr size_t kDigestEntriesMax = 4096;
 struct BulkEnd {
   Envelope envelope;
   LogPoint through;  // in the sender's log of the source partition
-  CANTLE_FIELDS(envelope, through)
+  uint64_t healed = 0;  // everything up to there was offered since the receiver asked with this `heal`
+  CANTLE_FIELDS(envelope, through, healed)
 };
 
 // epochs: a starting server asks each live replica for its log end.

@@ -56,7 +56,7 @@ void MoverStream::read_more(Instant now, Effects& out) {
   read_ticket_ = ++shared_.tickets;
   stepped_in_ = true;
   // Live marks end before records whose stamper has not said that they are settled, though live sends went on behind them.
-  const bool offer_own = in_touch_ && direct_bytes_ == 0 && target_.state == AssignmentState::available;
+  const bool offer_own = (in_touch_ || healing_ != 0) && direct_bytes_ == 0 && target_.state == AssignmentState::available;
   out.emplace_back(ReadLog{target_.id, read_ticket_, target_.source, read_at_, target_.interval, kReadBytes, offer_own});
 }
 
@@ -131,6 +131,7 @@ void MoverStream::add_foreign(std::vector<Foreign> foreign, std::optional<model:
 // Durable on every assignment that METADATA named at mark.txnseq: on this one, if it was named by then.
 bool MoverStream::settled(const model::Version& version) const {
   if (target_.state != AssignmentState::available && target_.state != AssignmentState::leaving) return false;
+  if (healing_ != 0) return false;  // it was durable there, and may be lost
   for (const auto& mark : settled_)
     if (mark.version.server() == version.server() && mark.version.incarnation() == version.incarnation() &&
         version <= mark.version && target_.since <= mark.txnseq)
@@ -343,6 +344,7 @@ void MoverStream::send_end(Instant now, Effects& out) {
   model::BulkEnd m;
   m.envelope = envelope_to(shared_, target_, goal_txnseq_);
   m.through = end_through_;
+  m.healed = end_healed_ = healing_;
   out.emplace_back(SendEnd{target_.id, end_ticket_, target_.server, std::move(m)});
 }
 
@@ -356,6 +358,7 @@ void MoverStream::on(const EndTold& in, Effects& out) {
   failures_ = 0;
   backoff_ = {};
   failure_.clear();
+  if (end_healed_ == healing_) healing_ = 0;
   told_ = Told{end_through_, end_txnseq_, in.now};
   advance(in.now, out);
 }

@@ -78,7 +78,7 @@ void MoverStream::advance(Instant now, Effects& out) {
 }
 
 void MoverStream::on(const LiveSeen& in, Effects& out) {
-  if (!loaded_ || mark_.snapshot != 0 || in.to.lsn <= mark_.at.lsn) return;
+  if (!loaded_ || mark_.snapshot != 0 || healing_ != 0 || in.to.lsn <= mark_.at.lsn) return;
   mark_.at = in.to;
   verified_ = true;
   progressed_at_ = in.now;
@@ -120,6 +120,7 @@ void MoverStream::on(const Began& in, Effects& out) {
   if (phase_ != Phase::opening || in.ticket != ticket_) return;
   unanswered_ = 0;
   if (!in.reply) return fail(in.now, in.reply.error(), out);
+  if (in.reply->heal != 0 && in.reply->heal != heal_seen_) return heal(in.reply->heal, in.now, out);
   if (mark_.snapshot == 0) {
     open_ = true;
     phase_ = Phase::sending;
@@ -133,12 +134,27 @@ void MoverStream::on(const Began& in, Effects& out) {
   copy_more(in.now, out);
 }
 
+// What the target confirmed once may be lost there: all of it is offered again, from the beginning (S62).
+void MoverStream::heal(uint64_t number, Instant now, Effects& out) {
+  healing_ = heal_seen_ = number;
+  reset();
+  mark_ = {};
+  verified_ = true;
+  was_through_ = false;
+  told_.reset();
+  want_snapshot_ = false;
+  record(now, true, out);
+  out.emplace_back(Note{true, "heal", to_string(target_.partition), target_.server.name, "records may be missing there: offering everything"});
+  advance(now, out);
+}
+
 void MoverStream::pause() { reset(); }
 
 void MoverStream::peer_restarted(Instant now) {
   // It may be asking to be told how far we are; and what was under way died with the old process.
   reset();
   in_touch_ = false;
+  healing_ = 0;
   told_.reset();
   backoff_ = {};
   retry_at_ = now;

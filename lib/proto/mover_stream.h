@@ -136,6 +136,7 @@ class MoverStream {
   void fail(base::Instant now, const base::Error& error, Effects& out);
   void reset();
   void rest();
+  void heal(uint64_t number, base::Instant now, Effects& out);
   bool take_turn();
   void give_turn();
   bool overdue(base::Instant now) const;
@@ -173,6 +174,8 @@ class MoverStream {
   bool verified_ = false;     // the position is in our log
   bool was_through_ = false;  // once: from then on live sends are given time
   bool in_touch_ = false;     // since it was through nothing failed: live sends have reached it
+  uint64_t healing_ = 0;      // the target asked, with this number, to be offered everything; 0: it has been
+  uint64_t heal_seen_ = 0;    // the last such number
   bool stepped_in_ = false;   // they had their time: until the target is through, the mover brings it there
 
   uint64_t ticket_ = 0;       // of LoadMark, OpenSnapshot or SendBegin: what the phase waits for
@@ -206,6 +209,7 @@ class MoverStream {
   std::optional<Told> told_;
   model::LogPoint end_through_;
   model::TxnSeq end_txnseq_;
+  uint64_t end_healed_ = 0;
   uint64_t sent_bytes_ = 0;
 };
 

@@ -133,6 +133,11 @@ std::vector<std::string> PushServer::tables() const {
   return names;
 }
 
+uint64_t PushServer::heal(const model::PartitionId& log) const {
+  const Copy* c = impl_->live(log);
+  return c == nullptr ? 0 : c->heal;
+}
+
 bool PushServer::caught_up() const {
   for (const auto& [own, c] : impl_->copies)
     if (c->role == Role::serving && !c->held.aside && (!c->caught_up || c->creating)) return false;

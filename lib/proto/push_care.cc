@@ -17,10 +17,17 @@ void PushServer::Impl::start_catch_up(Copy& c) {
 // The dead are not waited for (coordination.md, "Start of a server").
 void PushServer::Impl::catch_up(Table& t, Copy& c, const model::Partition& p) {
   std::string missing;
+  bool unhealed = false;
   const bool ask = now.at >= c.ask_next;
   for (const auto& a : p.assignments) {
     if (a.server == self.server || !model::answers_reads(a.state)) continue;
     if (live_known && !live_servers.contains(a.server)) continue;
+    if (c.heal != 0 && !c.healed.contains(a.id)) {
+      // A record that may be missing is never answered as not there (S62): no bound in time on this.
+      unhealed = true;
+      missing += (missing.empty() ? "" : ", ") + a.server.name;
+      continue;
+    }
     const auto said = c.epochs.find(a.id);
     if (said != c.epochs.end()) {
       const auto end = c.ends.find(a.id);
@@ -35,7 +42,7 @@ void PushServer::Impl::catch_up(Table& t, Copy& c, const model::Partition& p) {
     c.caught_up = true;
     return say(base::Level::info, "caught-up", "partition " + to_string(p.id));
   }
-  if (now.at < c.catch_up_until) return;
+  if (now.at < c.catch_up_until || unhealed) return;
   c.caught_up = true;
   say(base::Level::warn, "not-caught-up", "partition " + to_string(p.id) + " serves although it has not heard everything from " +
                                               (missing.empty() ? "its replicas: who is alive is not known" : missing));
@@ -90,11 +97,23 @@ bool PushServer::Impl::filled(const Table& t, const Copy& c) const {
   return false;
 }
 
+// The damaged place has been compared with every replica, the dead ones too once they are back; only then is it
+// passed over for good.
+void PushServer::Impl::mark_whole(Copy& c, const model::Partition& p) {
+  for (const auto& a : p.assignments)
+    if (a.server != self.server && model::answers_reads(a.state) && !c.healed.contains(a.id)) return;
+  c.heal = 0;
+  c.healed.clear();
+  say(base::Level::notice, "healed", "partition " + to_string(p.id) + " was compared with every replica");
+  emit(MarkWhole{c.held.partition, c.held.assignment});
+}
+
 void PushServer::Impl::look_after(Table& t) {
   for (auto& [own, c] : copies) {
     if (c->held.table != t.uuid || c->held.aside || c->dropping) continue;
     const auto* p = t.map->find(c->held.partition);
     if (!c->caught_up && c->role == Role::serving && p != nullptr) catch_up(t, *c, *p);
+    if (c->heal != 0 && c->role == Role::serving && p != nullptr && model::answers_reads(c->state)) mark_whole(*c, *p);
     if (c->role == Role::serving || c->role == Role::child) fill(t, *c);
   }
 }
@@ -161,6 +180,8 @@ void PushServer::Impl::on(const Dropped& in) {
   if (in.status) {
     if (const Copy* c = copy(in.assignment))
       if (std::erase_if(self.children, [&](const auto& known) { return known.child == c->held.partition; }) > 0) remember();
+    if (const Copy* c = copy(in.assignment))
+      if (Table* t = table(c->held.table)) t->arrange_at = now.at;  // another tenure of it may be due
     remove(in.assignment);
   } else if (Copy* c = copy(in.assignment)) {
     c->dropping = false;

@@ -72,6 +72,9 @@ struct Copy {
   base::Instant catch_up_until, ask_next;
   std::map<AssignmentId, model::EpochsReply> epochs;
   std::map<AssignmentId, model::LogPoint> ends;  // bulk.end of each source tenure
+  // Not 0: records may be missing here. Everybody is asked to offer everything; those that have are in `healed`.
+  uint64_t heal = 0;
+  std::set<AssignmentId> healed;
   base::Instant mark_next;                       // MARK_AVAILABLE is asked again then
 
   LogTrack track;
@@ -244,6 +247,7 @@ struct PushServer::Impl {
   void catch_up(push::Table& t, push::Copy& c, const model::Partition& p);
   void fill(push::Table& t, push::Copy& c);
   bool filled(const push::Table& t, const push::Copy& c) const;
+  void mark_whole(push::Copy& c, const model::Partition& p);
   void look_after(push::Table& t);
   void drop(push::Copy& c, std::string why);
 

@@ -140,6 +140,7 @@ void PushServer::Impl::inherit(Table& t, Copy& parent, const Child& child, Side 
                  .end = {}});
   c.caught_up = parent.caught_up;
   c.catch_up_until = parent.catch_up_until;
+  c.heal = parent.heal;  // the child is compared anew, with its own replicas
   std::vector<Target> targets;
   if (const auto* p = t.map->find(child.partition))
     if (const auto plan = make_plan(*t.map, self.server, {{p, Side::both}})) targets = others(*plan);

@@ -78,7 +78,9 @@ void PushServer::Impl::on(const BulkEndArrived& in) {
   hear(m.envelope.from, m.envelope.incarnation);
   const auto admission = admit(m.envelope, Purpose::bulk_end);
   if (admission.kind != Admission::Kind::ok) return;
-  auto& end = live(admission.log)->ends[m.envelope.from_assignment];
+  Copy& c = *live(admission.log);
+  if (c.heal != 0 && m.healed == c.heal) c.healed.insert(m.envelope.from_assignment);
+  auto& end = c.ends[m.envelope.from_assignment];
   if (m.through.lsn > end.lsn || end.epoch < m.through.epoch) end = m.through;
   look_after(*table(m.envelope.table_uuid));
 }

@@ -28,6 +28,7 @@ PushServer::Impl::Impl(Self s) : self(std::move(s)), hlc(self.number, self.incar
     Copy& c = add(held);
     if (held.aside) c.role = Role::old;  // it was positively told so before
     c.track.begin(held.end);
+    if (!held.whole && !held.aside) c.heal = self.incarnation.value;
   }
 }
 

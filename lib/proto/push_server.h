@@ -134,6 +134,8 @@ class PushServer {
   std::string read_only_reason() const;  // empty: takes clients' writes
   std::vector<model::HeldPartition> held() const;             // for mover.view
   std::vector<push::CopyStatus> copies() const;
+  // For bulk.begin's answer: not 0 while records may be missing in this copy.
+  uint64_t heal(const model::PartitionId& log) const;
   push::ServerStatus status() const;
   model::Incarnation peer_incarnation(const model::ServerId& server) const;
   std::optional<int64_t> clock_offset(const model::ServerId& peer) const;

@@ -44,6 +44,7 @@ struct Held {
   model::Interval interval;
   bool aside = false;
   model::Lsn end;  // durable end of its log
+  bool whole = true;  // false: records may be missing, it has to be compared with every replica (store.md, damage)
 };
 // A copy that was begun as the child of a split on a server that does not hold the parent.
 struct ChildOf {
@@ -236,6 +237,11 @@ struct MarkAvailable {  // md.change; asked again until the map shows it
   model::PartitionId partition;
   model::AssignmentId assignment;
 };
+// Every replica was compared with: what was damaged is passed over from now on, and counted as lost.
+struct MarkWhole {
+  model::PartitionId partition;
+  model::AssignmentId assignment;
+};
 struct PublishObserved { std::string table; model::TxnSeq txnseq; };  // observed/<server>
 struct MapShown { std::string table; model::TxnSeq txnseq; };         // settled() moved: tell replpush
 // Durably, before anything later is done: Self::seen and Self::children at the next start (S36).
@@ -254,7 +260,7 @@ struct Say { base::Level level = base::Level::warn; std::string what, text; };  
 struct Exit { std::string text; };  // status 78: wrong identity
 
 using Effect = std::variant<Gather, Append, Send, Forget, Reply, Forward, FetchMap, AppendReceived, Answer, Create, Divide, SetAside, Drop,
-                            MarkAvailable, PublishObserved, MapShown, Remember, AskEpochs, SendBeacon, SetLive, ForgetLive, Say, Exit>;
+                            MarkAvailable, MarkWhole, PublishObserved, MapShown, Remember, AskEpochs, SendBeacon, SetLive, ForgetLive, Say, Exit>;
 using Effects = std::vector<Effect>;
 
 }  // namespace cantle::proto::push

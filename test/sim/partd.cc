@@ -119,7 +119,7 @@ void PartdNode::begin(model::ServerNumber number, bool known_name) {
   self.fresh_under_known_name = known_name && dir_->first_start();
   for (const auto& t : engine_->tenures())
     self.held.push_back({t.id.partition, t.id.assignment, t.region, t.table, t.interval, t.state == store::TenureState::aside,
-                         t.state == store::TenureState::live ? engine_->durable(t.id.partition).value_or(model::LogPoint{}).lsn : model::Lsn{}});
+                         t.state == store::TenureState::live ? engine_->durable(t.id.partition).value_or(model::LogPoint{}).lsn : model::Lsn{}, t.whole});
   if (auto bytes = disk_.read_whole(kRememberPath, 1 << 20)) {
     const auto file = wire::decode<RememberFile>(*bytes);
     CHECK(file.has_value());

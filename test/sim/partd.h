@@ -96,6 +96,7 @@ class PartdNode {
   void perform(proto::push::SendBeacon& e);
   void perform(proto::push::SetLive& e);
   void perform(proto::push::ForgetLive& e);
+  void perform(proto::push::MarkWhole& e);
   void perform(proto::push::Say& e);
   void perform(proto::push::Exit& e);
   void publish_observed(const std::string& table);

@@ -227,6 +227,9 @@ void PartdNode::perform(push::SendBeacon& e) {
 }
 
 void PartdNode::perform(push::SetLive& e) { page_->set_confirmed({e.own, e.target}, e.point); }
+void PartdNode::perform(push::MarkWhole& e) {
+  (void)engine_->mark_whole({e.partition, e.assignment}, [](const base::Status&) {});
+}
 void PartdNode::perform(push::ForgetLive& e) { page_->forget({e.own, e.target}); }
 void PartdNode::perform(push::Say& e) { cluster_.scheduler.note("say", host_.id.name, e.what, e.text); }
 

@@ -263,6 +263,7 @@ void PartdNode::bulk_begin(const model::BulkBegin& m, Network::Reply reply) {
   admitted(m.envelope, push::Purpose::bulk, reply, [this, m, reply](const model::PartitionId& log) {
     model::BulkBeginReply answer;
     answer.incarnation = incarnation();
+    answer.heal = machine_->heal(log);
     if (m.kind == model::BulkKind::snapshot) {
       const auto tenure = engine_->find(log);
       if (tenure && tenure->fill.snapshot == m.snapshot) {
