@@ -29,7 +29,7 @@ template <class T>
 T must(base::Result<T> result, const char* what) {
   if (!result) {
     std::fprintf(stderr, "bench: %s: %s\n", what, to_string(result.error()).c_str());
-    std::exit(1);
+    give_up();
   }
   return std::move(*result);
 }

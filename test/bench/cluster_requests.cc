@@ -120,7 +120,7 @@ double raw_rate(const RawPlan& plan, const char* what) {
   const auto result = raw_load(plan);
   if (!result.error.empty()) {
     std::fprintf(stderr, "bench: %s: %s\n", what, result.error.c_str());
-    std::exit(1);
+    give_up();
   }
   return result.per_second;
 }

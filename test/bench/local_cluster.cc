@@ -13,10 +13,17 @@
 #include <mutex>
 #include <sstream>
 #include <thread>
+#include <utility>
 
 namespace cantle::bench {
 
 namespace {
+
+// Clusters that are up: must() ends the program without their destructors.
+std::vector<std::string>& up() {
+  static std::vector<std::string> dirs;
+  return dirs;
+}
 
 std::string bin() {
   if (const char* given = std::getenv("CANTLE_BIN")) return given;
@@ -44,11 +51,16 @@ RunResult run(const std::string& command) {
   return result;
 }
 
+void give_up() {
+  for (const auto& dir : std::exchange(up(), {})) run(bin() + "/cantle-local --dir " + dir + " down --purge");
+  std::exit(1);
+}
+
 std::string must(const std::string& command) {
   auto result = run(command);
   if (result.status != 0) {
     std::fprintf(stderr, "bench: exit status %d from: %s\n", result.status, command.c_str());
-    std::exit(1);
+    give_up();
   }
   return std::move(result.out);
 }
@@ -59,9 +71,13 @@ double json_number(const std::string& json, const std::string& name) {
 }
 
 LocalCluster::LocalCluster(const std::string& dir, const std::string& up_flags) : dir_(dir) {
+  up().push_back(dir_);
   must(bin() + "/cantle-local --dir " + dir_ + " up " + up_flags);
 }
-LocalCluster::~LocalCluster() { run(bin() + "/cantle-local --dir " + dir_ + " down --purge"); }
+LocalCluster::~LocalCluster() {
+  std::erase(up(), dir_);
+  run(bin() + "/cantle-local --dir " + dir_ + " down --purge");
+}
 
 std::string LocalCluster::tool(const std::string& command) const {
   return must("eval \"$(" + bin() + "/cantle-local --dir " + dir_ + " env)\"; " + command);

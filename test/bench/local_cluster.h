@@ -16,6 +16,8 @@ struct RunResult {
 RunResult run(const std::string& command);
 // The same; a failure is printed and ends the bench program: figures that rest on it would be lies.
 std::string must(const std::string& command);
+// Ends the bench program, and the clusters that are up with it.
+[[noreturn]] void give_up();
 
 // A number of a flat JSON object, as the tools print it with --json.
 double json_number(const std::string& json, const std::string& name);
