@@ -87,6 +87,12 @@ base::Status check(const Identity& id, const Expected& expected) {
   return base::ok();
 }
 
+// The file that the next start writes is there already: a full disk does not stop a start (S65).
+void keep_room(Disk& disk, const std::string& bytes) {
+  auto file = disk.open(std::string(kIdPath) + ".new", OpenMode::create);
+  if (file && (*file)->write(0, bytes)) (void)(*file)->sync();
+}
+
 }  // namespace
 
 DataDir::DataDir(Disk& disk, Identity identity, bool first, std::unique_ptr<FileLock> lock)
@@ -119,6 +125,7 @@ base::Result<std::unique_ptr<DataDir>> DataDir::open(Disk& disk, const Expected&
   CRASH_POINT("id.before_write");
   TRY(disk.write_whole(kIdPath, encode(id)));
   CRASH_POINT("id.after_write");
+  keep_room(disk, encode(id));
   return std::unique_ptr<DataDir>(new DataDir(disk, std::move(id), first, std::move(lock)));
 }
 
@@ -126,6 +133,7 @@ base::Status DataDir::set_number(model::ServerNumber n) {
   Identity next = identity_;
   next.number = n;
   TRY(disk_.write_whole(kIdPath, encode(next)));
+  keep_room(disk_, encode(next));
   identity_ = std::move(next);
   return base::ok();
 }

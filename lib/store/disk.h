@@ -40,6 +40,9 @@ class File {
   virtual base::Status sync() = 0;
   virtual base::Result<uint64_t> size() = 0;
   virtual base::Status truncate(uint64_t size) = 0;
+  // Takes room for a file of `size` bytes; what was not written reads as zeros. By writing them, where the disk knows
+  // no quicker way.
+  virtual base::Status reserve(uint64_t size);
   // Forgets cached pages, so that the next read comes from the medium (POSIX_FADV_DONTNEED).
   virtual void drop_cache() = 0;
 };

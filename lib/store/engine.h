@@ -150,7 +150,8 @@ class Engine {
   std::optional<Tenure> find(const TenureId& id) const;                     // any state but trash
   using Done = std::function<void(base::Status)>;
   // exists: this very tenure is there. A live tenure of the same partition under another assignment is set
-  // aside. Appends are taken once it has been called back.
+  // aside. One that is aside goes on under the new assignment, with its data and its log: it is not to be told from the
+  // new one in the journal. Appends are taken once it has been called back.
   base::Status create(const TenureSpec& spec, Done done);
   // Another assignment id for the same copy.
   base::Status retag(const TenureId& from, const model::AssignmentId& to, Done done);

@@ -12,19 +12,23 @@ using base::ok;
 namespace {
 
 constexpr uint32_t kCountRecords = 5000;  // counted in one background transaction
+constexpr base::Duration kApplyGapMax = std::chrono::seconds(10);
 
 }  // namespace
 
 void Engine::Impl::maybe_seal() {
   if (failed || overlay.sealed() || pending.empty()) return;
   const bool full = overlay.active()->bytes() >= config.overlay_bytes / 2;
-  const bool old = parts.clock.now() - active_since >= config.overlay_age;
+  // Under load each round is at least as long as the one before took: larger halves rewrite fewer pages for a record.
+  const auto now = parts.clock.now();
+  const bool old = now - active_since >= config.overlay_age && now - apply_ended >= std::min(apply_took, kApplyGapMax);
   const bool asked = !drains.empty() && drains.front().mark > sealed_n && drains.front().mark <= durable_n;
   if (full || old || asked) seal();
 }
 
 void Engine::Impl::seal() {
   sealed_n = durable_n;
+  apply_began = parts.clock.now();
   auto half = overlay.seal();
   job = std::make_shared<ApplyJob>(index, half, std::exchange(pending, {}), identity, highest,
                                    ApplyLimits{config.slice_bytes, config.slice_records});
@@ -70,6 +74,8 @@ void Engine::Impl::finish_apply() {
   turn_open = false;
   turn_values.clear();
   overlay.drop_sealed();
+  apply_ended = parts.clock.now();
+  apply_took = apply_ended - apply_began;
   applied_n = sealed_n;
   index_applied = std::max(index_applied, job->pending().upto);
   for (const auto& [partition, point] : job->pending().points)

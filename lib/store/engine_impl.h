@@ -99,6 +99,8 @@ struct Engine::Impl {
   TenureRow* find_row(const TenureId& id);
   base::Status create(const TenureSpec& spec, Done done);
   void create_now(const TenureSpec& spec, Done done);
+  std::optional<TenureId> aside_of(const TenureSpec& spec) const;
+  void adopt(const TenureId& from, const TenureSpec& spec, Done done);
   base::Status retag(const TenureId& from, const model::AssignmentId& to, Done done);
   base::Status set_aside(const TenureId& id, Done done);
   base::Status drop(const TenureId& id, Done done);
@@ -147,7 +149,8 @@ struct Engine::Impl {
 
   Overlay overlay;
   Pending pending, sealed_pending;  // of the active half; sealed's goes with the job
-  base::Instant active_since{};
+  base::Instant active_since{}, apply_began{}, apply_ended{};
+  base::Duration apply_took{};
   std::shared_ptr<ApplyJob> job;
   bool job_running = false, job_waits = false;  // a step is on the lane; the next one waits for the tick
   uint64_t job_records = 0;

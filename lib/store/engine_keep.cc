@@ -24,10 +24,11 @@ void Engine::Impl::tick() {
   if (failed) return;
   const auto now = parts.clock.now();
   maybe_seal();
-  if (job && job_waits && !job_running) run_apply();
+  if (job && job_waits && !job_running && !index_full) run_apply();
   background();
   if (now - last_second < kSecond) return;
   last_second = now;
+  if (job && job_waits && !job_running && index_full) run_apply();
   journal->tick();
   check_space();
   expire_trash(low_space);

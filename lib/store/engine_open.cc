@@ -383,6 +383,7 @@ base::Status Engine::Impl::open() {
   last_checkpoint = last_second = last_readers = last_block = parts.clock.now();
   if (parts.live != nullptr) parts.live->set_durable(journal->durable());
   image_wanted = true;
+  if (!pending.empty()) added_n = durable_n = 1;  // what was replayed counts as a block: a drain must wait for it too
   maybe_seal();
   base::log(base::Level::info, "recovered",
             {{"frames", report.frames}, {"records", report.records}, {"head", to_string(journal->durable())}, {"ms", base::to_ms(report.took)}});

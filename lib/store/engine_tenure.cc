@@ -60,7 +60,10 @@ base::Status Engine::Impl::create(const TenureSpec& spec, Done done) {
   done = unbusy(spec.id.partition, std::move(done));
   Log* old = find_log(spec.id.partition);
   if (old == nullptr) {
-    create_now(spec, std::move(done));
+    if (const auto kept = aside_of(spec))
+      adopt(*kept, spec, std::move(done));
+    else
+      create_now(spec, std::move(done));
     return ok();
   }
   old->open = false;
@@ -100,6 +103,48 @@ void Engine::Impl::create_now(const TenureSpec& spec, Done done) {
         log->row = *row;
         live[row->partition] = std::move(log);
         extents[row->parts[0].extent].pieces = {{row->interval, row->partition, row->assignment, "", {}}};
+        write_images(done);
+      });
+}
+
+// An older tenure of the same partition that was set aside and not dropped.
+std::optional<TenureId> Engine::Impl::aside_of(const TenureSpec& spec) const {
+  for (const auto& [id, row] : others)
+    if (id.partition == spec.id.partition && row.state == RowState::aside && row.attempt.none() && row.table == spec.table && row.interval == spec.interval)
+      return id;
+  return std::nullopt;
+}
+
+// The old tenure's data and log go on under the new assignment. A journal block names the partition alone, so two logs
+// of one partition could not be told apart; and what only the old copy has is pushed from the new one as from any.
+void Engine::Impl::adopt(const TenureId& from, const TenureSpec& spec, Done done) {
+  auto row = std::make_shared<TenureRow>();
+  index_txn(
+      [from, spec, row](WriteTxn& txn) -> base::Status {
+        TRY_ASSIGN(auto found, read_tenure(txn, from));
+        if (!found) return no_tenure();
+        *row = std::move(*found);
+        row->assignment = spec.id.assignment;
+        row->region = spec.region;
+        row->state = RowState::live;
+        row->fill_snapshot = 0;
+        row->fill_to.clear();
+        row->fill_all = false;
+        TRY(give(txn, *row, from, spec.id));
+        TRY(txn.del(Db::partitions, tenure_key(from)));
+        return write_tenure(txn, *row);
+      },
+      [this, from, row, done = std::move(done)](const base::Status& s) {
+        if (!s) return done(s);
+        others.erase(from);
+        needed_from.erase(from);
+        for (const auto& part : row->parts)
+          for (auto& piece : extents[part.extent].pieces)
+            if (piece.partition == from.partition && piece.assignment == from.assignment) piece.assignment = row->assignment;
+        auto log = std::make_shared<Log>();
+        log->row = *row;
+        log->end = log->durable = row->applied;
+        live[row->partition] = std::move(log);
         write_images(done);
       });
 }

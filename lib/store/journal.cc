@@ -37,11 +37,15 @@ base::Status zero(File& file, uint64_t from, uint64_t to) {
   return file.sync();
 }
 
-base::Result<std::shared_ptr<File>> make_segment(Disk& disk, uint64_t segment, uint64_t bytes) {
+base::Result<std::shared_ptr<File>> make_segment(Disk& disk, uint64_t segment, uint64_t bytes, SegmentFill fill) {
   TRY_ASSIGN(auto made, disk.open(kTemporary, OpenMode::create));
   std::shared_ptr<File> file = std::move(made);
   TRY(file->truncate(0));
-  auto filled = zero(*file, 0, bytes);
+  const auto reserve = [&]() -> Status {
+    TRY(file->reserve(bytes));
+    return file->sync();
+  };
+  auto filled = fill == SegmentFill::reserve ? reserve() : zero(*file, 0, bytes);
   if (!filled) {
     // What was taken goes back: a full disk is not made fuller by trying.
     (void)file->truncate(0);
@@ -140,6 +144,7 @@ void Journal::pump() {
     bytes += size;
   }
   group->end = head_;
+  groups_here_++;
   write(std::move(group));
 }
 
@@ -148,8 +153,10 @@ bool Journal::next_segment() {
     make_ready();
     return false;
   }
+  fill_ = streaming() ? SegmentFill::reserve : SegmentFill::zeros;
   file_ = std::exchange(ready_, nullptr);
   head_ = {head_.segment + 1, 0, head_.sequence};
+  groups_here_ = 0;
   make_ready();
   return true;
 }
@@ -192,13 +199,13 @@ void Journal::make_ready() {
     made->from = retired_.front();
     retired_.pop_front();
   }
-  auto task = [made, &disk = disk_, bytes = options_.segment_bytes] {
+  auto task = [made, &disk = disk_, bytes = options_.segment_bytes, fill = fill_] {
     const auto recycle = [&]() -> base::Result<std::shared_ptr<File>> {
       TRY_ASSIGN(auto file, disk.open(segment_path(made->from), OpenMode::write));
       TRY_ASSIGN(const auto size, file->size());
       if (size != bytes) {  // of another configuration
         TRY(disk.remove(segment_path(made->from)));
-        return make_segment(disk, made->segment, bytes);
+        return make_segment(disk, made->segment, bytes, fill);
       }
       TRY(disk.rename(segment_path(made->from), segment_path(made->segment)));
       CRASH_POINT("journal.segment_recycled");
@@ -206,7 +213,7 @@ void Journal::make_ready() {
       return std::shared_ptr<File>(std::move(file));
     };
     for (const auto old : made->remove) (void)disk.remove(segment_path(old));
-    made->file = made->from != 0 ? recycle() : make_segment(disk, made->segment, bytes);
+    made->file = made->from != 0 ? recycle() : make_segment(disk, made->segment, bytes, fill);
   };
   executor_.run(Lane::background, std::move(task), [this, made, alive = std::weak_ptr(alive_)] {
     if (alive.expired()) return;

@@ -9,7 +9,8 @@
 //
 // One group is under way at a time: one write, one sync; meanwhile the next gathers. A group lies in one
 // segment. The next segment is made ready in the background: a retired one renamed, or a new one filled with
-// zeros, because syncing a file that does not grow costs half (store.md).
+// zeros, because syncing a file that does not grow costs half (store.md). Under a stream of large groups that half is
+// nothing beside the bytes, and zeros would double them: then a new one is only reserved.
 //
 // Invariants
 //   * A block is reported durable after the fdatasync that covers it returned ok, never otherwise.
@@ -35,6 +36,9 @@
 namespace cantle::store {
 
 constexpr size_t kRecycleMax = 2;  // retired segments kept for reuse
+constexpr uint64_t kLargeGroup = uint64_t{256} << 10;  // bytes a sync, on the average of a segment: a stream
+
+enum class SegmentFill : uint8_t { zeros, reserve };
 
 struct JournalBlock {
   model::BlockHeader header;
@@ -85,6 +89,7 @@ class Journal {
   void write(std::shared_ptr<Group> group);
   void written(const std::shared_ptr<Group>& group);
   void make_ready();
+  bool streaming() const { return groups_here_ > 0 && head_.offset / groups_here_ >= kLargeGroup; }
   void fail(const base::Error& error);
 
   Disk& disk_;
@@ -96,12 +101,14 @@ class Journal {
   JournalPosition head_, durable_;
   std::deque<JournalBlock> queue_;
   uint64_t queued_bytes_ = 0, syncs_ = 0;
+  uint64_t groups_here_ = 0;  // in this segment
+  SegmentFill fill_ = SegmentFill::zeros;
   bool writing_ = false, making_ = false, no_room_ = false, failed_ = false;
   std::deque<uint64_t> retired_;
 };
 
-// Makes a segment of zeros, synced, with its name. For recovery and for the background.
-base::Result<std::shared_ptr<File>> make_segment(Disk& disk, uint64_t segment, uint64_t bytes);
+// Makes a segment, synced, with its name: filled with zeros, or only reserved. For recovery and for the background.
+base::Result<std::shared_ptr<File>> make_segment(Disk& disk, uint64_t segment, uint64_t bytes, SegmentFill fill);
 // Overwrites with zeros and syncs.
 base::Status zero(File& file, uint64_t from, uint64_t to);
 

@@ -88,6 +88,11 @@ class RealFile final : public File {
     if (::ftruncate(fd_.get(), static_cast<off_t>(size)) != 0) return fail(errno_error("truncating " + path_, errno));
     return ok();
   }
+  base::Status reserve(uint64_t size) override {
+    if (::fallocate(fd_.get(), 0, 0, static_cast<off_t>(size)) == 0) return ok();
+    if (errno == EOPNOTSUPP || errno == ENOSYS) return File::reserve(size);
+    return fail(errno_error("reserving " + path_, errno));
+  }
   void drop_cache() override { ::posix_fadvise(fd_.get(), 0, 0, POSIX_FADV_DONTNEED); }
 
  private:

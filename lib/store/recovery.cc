@@ -172,7 +172,7 @@ base::Result<Tail> finish_tail(Disk& disk, const JournalPosition& end, uint64_t 
   auto file = disk.open(segment_path(end.segment), OpenMode::write);
   if (!file && file.error().code != Code::not_found) return base::fail(std::move(file).error());
   if (!file) {
-    TRY_ASSIGN(tail.file, make_segment(disk, end.segment, segment_bytes));
+    TRY_ASSIGN(tail.file, make_segment(disk, end.segment, segment_bytes, SegmentFill::zeros));
     return tail;
   }
   tail.file = std::move(*file);
