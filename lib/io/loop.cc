@@ -1,5 +1,6 @@
 #include "lib/io/loop.h"
 
+#include <signal.h>
 #include <uv.h>
 
 #include <algorithm>
@@ -20,6 +21,12 @@ namespace {
 constexpr int kDeferRounds = 16;
 
 using Functions = std::vector<std::function<void()>>;
+
+// A peer that closes is an error of one write, never the end of the process: no program with a loop wants SIGPIPE.
+void ignore_broken_pipes() {
+  struct sigaction now {};
+  if (sigaction(SIGPIPE, nullptr, &now) == 0 && now.sa_handler == SIG_DFL) signal(SIGPIPE, SIG_IGN);
+}
 
 }  // namespace
 
@@ -127,6 +134,7 @@ void Loop::Impl::turn(uv_run_mode mode) {
 
 Loop::Loop() : impl_(std::make_unique<Impl>()) {
   auto& m = *impl_;
+  ignore_broken_pipes();
   CHECK(uv_loop_init(&m.loop) == 0);
   m.loop.data = this;
   CHECK(uv_prepare_init(&m.loop, &m.prepare) == 0);

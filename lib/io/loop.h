@@ -10,6 +10,8 @@
 //   * Output that callbacks produced is flushed before the loop waits again.
 //   * now() never goes back, and is the same within one phase of a turn: cheap to ask. A callback that
 //     took long and needs the true time calls refresh_now().
+// A process with a Loop ignores SIGPIPE.
+//
 // Ownership: owners of handles (Timer, Conn, …) are destroyed before the loop; its destructor drains
 // what is still closing and treats an open handle as a bug.
 // Threads: all but post() belong to the thread that runs the loop.
