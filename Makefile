@@ -26,6 +26,7 @@ comma := ,
 KIND := $(if $(SAN),$(subst $(comma),-,$(SAN)),release)$(if $(TESTING),-testing)
 B := build/$(KIND)
 CCACHE := $(shell command -v ccache 2>/dev/null)
+export CCACHE_NOHASHDIR := 1  # sources are named relative to this directory: another clone finds what is cached
 CXX := g++
 VERSION := 0.1.0
 CXXFLAGS := -std=c++20 -O2 -g1 -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wno-sign-conversion -Werror \
