@@ -14,6 +14,7 @@ using store::Contains;
 namespace {
 
 constexpr size_t kScanBytes = size_t{4} << 20;  // of one read while the last common point is searched
+constexpr size_t kOwnReserve = proto::mover::kReadBytes + (size_t{64} << 10);
 constexpr int kReadsMax = 64;                   // in one batch: blocks may be small, or lie outside the interval
 
 mv::LogRead failed(mv::LogRead out, std::string why) {
@@ -50,6 +51,7 @@ model::LogPoint last_common(store::JournalReader& journal, const model::Partitio
 
 base::Result<bool> LogSorter::add(const store::LogBlock& block) {
   if (any_ && own_.size() + foreign_bytes_ + block.payload.size() > model::kBlockMax) return false;
+  if (own_.capacity() < kOwnReserve) own_.reserve(kOwnReserve);  // grown once, not by doubling
   wire::RecordReader in(block.payload);
   model::RecordView r;
   size_t at = 0, run = 0;  // `run`: where the present run of own records began

@@ -16,16 +16,16 @@ namespace {
 constexpr base::Duration kShort = std::chrono::seconds(10);
 constexpr base::Duration kLong = std::chrono::seconds(25);  // below what the mover waits
 
-// BulkBlock without a copy of its records.
+// BulkBlock without a copy of its records; they stand last, so that nothing behind them makes the buffer move.
 struct BlockOut {
   model::Envelope envelope;
   model::BulkKind kind = model::BulkKind::log;
-  std::string_view records;
   uint32_t count = 0;
   uint64_t snapshot = 0;
   std::string through_key;
   bool last = false;
-  CANTLE_FIELDS(envelope, kind, records, count, snapshot, through_key, last)
+  std::string_view records;
+  CANTLE_FIELDS(envelope, kind, count, snapshot, through_key, last, records)
 };
 
 template <class T>
@@ -103,8 +103,8 @@ void Service::perform(mv::SendBegin& e) {
 }
 void Service::perform(mv::SendBlock& e) {
   CRASH_POINT("replpush.before_block");
-  BlockOut out{std::move(e.message.envelope), e.message.kind, *e.records, e.message.count, e.message.snapshot,
-               std::move(e.message.through_key), e.message.last};
+  const BlockOut out{std::move(e.message.envelope), e.message.kind, e.message.count, e.message.snapshot,
+                     std::move(e.message.through_key), e.message.last, *e.records};
   targets_.call(e.to, "bulk.block", wire::encode(out), kLong, [this, stream = e.stream, ticket = e.ticket](auto r) {
     CRASH_POINT("replpush.block_answered");
     feed(mv::Confirmed{loop_.now(), stream, ticket, status_of(r)});
