@@ -95,7 +95,7 @@ struct Attempt : std::enable_shared_from_this<Attempt> {
     if (unsure.empty()) return done(base::fail(std::move(error)));
     if (c->now() >= deadline) return out_of_time();
     const auto who = *unsure.begin();
-    const model::MdOutcome question{request.table, request.change, request.since};
+    const model::MdOutcome question{request.table, request.change, request.since, true};
     c->call_for<model::MdOutcomeReply>(who, "md.outcome", wire::encode(question), kMdAttempt,
                                        [self = shared_from_this(), who, error](base::Result<model::MdOutcomeReply> reply) {
                                          const auto again = self->core.lock();

@@ -215,7 +215,7 @@ void MdClient::discover(model::MdDiscover request, base::Duration timeout, Done<
 
 void MdClient::outcome(const std::string& table, model::ChangeId change, model::TxnSeq since, base::Duration timeout,
                        Done<model::MdOutcomeReply> done) {
-  core_->ask_for<model::MdOutcomeReply>(table, "md.outcome", wire::encode(model::MdOutcome{table, change, since}), core_->now() + timeout,
+  core_->ask_for<model::MdOutcomeReply>(table, "md.outcome", wire::encode(model::MdOutcome{table, change, since, false}), core_->now() + timeout,
                                         std::move(done));
 }
 

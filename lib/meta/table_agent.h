@@ -19,6 +19,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -31,6 +32,7 @@ namespace cantle::meta {
 
 constexpr base::Duration kAgentTick = std::chrono::milliseconds(50);
 constexpr size_t kChangesWaiting = 256;
+constexpr size_t kGivenUpMax = 4096;                                    // change ids that will be refused, the newest
 constexpr size_t kGatherMax = 500;                                      // operations
 constexpr base::Duration kGatherFor = std::chrono::milliseconds(100);   // MARK_AVAILABLEs wait so long for company
 constexpr base::Duration kCachedConfigFor = std::chrono::seconds(2);
@@ -110,6 +112,7 @@ class TableAgent {
 
   // table_changes.cc
   void enqueue(ChangePtr change);
+  void give_up(const model::ChangeId& change);
   void start_next();
   void feed(const ChangePtr& change, proto::commit::Input input);
   void perform(const ChangePtr& change, const proto::commit::Read& e);
@@ -154,6 +157,8 @@ class TableAgent {
   bool reading_ = false;
 
   std::deque<ChangePtr> changes_;   // the front one is being carried
+  std::set<model::ChangeId> given_up_;
+  std::deque<model::ChangeId> given_up_order_;
   std::vector<std::shared_ptr<Member>> members_;
   std::vector<Gathered> gathered_;
   base::Instant gather_until_;

@@ -52,6 +52,7 @@ void TableAgent::change(const model::MdChange& request, Done<model::MdChangeRepl
     if (auto valid = model::validate_server_id(server.name); !valid) return done(base::fail(std::move(valid).error()));
   for (const auto& waiting : changes_)
     if (waiting->request.change == request.change) return waiting->done.push_back(std::move(done));
+  if (given_up_.contains(request.change)) return done(base::fail(base::Code::conflict, "this change was given up by its requester"));
   if (changes_.size() >= kChangesWaiting) return done(base::fail(base::Code::overloaded, "too many changes wait for this table"));
   if (request.gather && operations->size() == 1)
     if (const auto* op = std::get_if<model::ops::MarkAvailable>(&operations->front())) return gather(request, *op, std::move(done));
@@ -62,6 +63,14 @@ void TableAgent::change(const model::MdChange& request, Done<model::MdChangeRepl
   change->deadline = now() + change_time(request);
   change->done.push_back(std::move(done));
   enqueue(std::move(change));
+}
+
+void TableAgent::give_up(const model::ChangeId& change) {
+  if (!given_up_.insert(change).second) return;
+  given_up_order_.push_back(change);
+  if (given_up_order_.size() <= kGivenUpMax) return;
+  given_up_.erase(given_up_order_.front());
+  given_up_order_.pop_front();
 }
 
 void TableAgent::enqueue(ChangePtr change) {
@@ -299,6 +308,7 @@ void TableAgent::outcome(const model::MdOutcome& request, Done<model::MdOutcomeR
   for (const auto& change : changes_)
     if (change->request.change == request.change)
       return done(model::MdOutcomeReply{model::ChangeOutcome::working, live_ != nullptr && live_->last() != nullptr ? live_->last()->map->txnseq : model::TxnSeq{}});
+  if (request.give_up) give_up(request.change);
   reader_.read([this, request, done = std::move(done)](const proto::ConfigAnswer& answer) {
     if (!answer) return done(base::fail(answer.error()));
     if (!*answer) return done(base::fail(base::Code::no_such_table, "there is no table " + name_));

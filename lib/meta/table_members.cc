@@ -34,11 +34,6 @@ void TableAgent::feed_member(const std::shared_ptr<Member>& member, Input input)
 
 void TableAgent::perform(const std::shared_ptr<Member>& member, const Read&) {
   reader_.read([this, member](const proto::ConfigAnswer& answer) {
-    // A server that joins fetches the current file though it is not listed yet.
-    if (answer && *answer && member->request.kind == Kind::join && !member->machine->ended()) {
-      live_->set_joining(true);
-      live_->config_seen(**answer);
-    }
     if (answer && *answer && live_->machine().regressed())
       return feed_member(member, ConfigRead{now(), base::fail(base::Code::regressed, live_->machine().alarm())});
     feed_member(member, ConfigRead{now(), answer});
@@ -93,8 +88,6 @@ void TableAgent::perform(const std::shared_ptr<Member>& member, const Swap& e) {
 
 void TableAgent::perform(const std::shared_ptr<Member>& member, const Reply& e) {
   std::erase(members_, member);
-  const bool joining = std::any_of(members_.begin(), members_.end(), [](const auto& m) { return m->request.kind == Kind::join; });
-  if (live_ != nullptr && !joining) live_->set_joining(false);
   if (!e.outcome) return member->done(base::fail(e.outcome.error()));
   member->done(model::MdMembersReply{e.outcome->servers, e.outcome->txnseq});
 }

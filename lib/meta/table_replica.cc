@@ -200,6 +200,8 @@ void TableReplica::perform(const Alarm& e) {
 void TableReplica::load(const model::TxnId& txnid, base::Duration limit, LoadDone done) {
   last_used_ = now();
   loads_.push_back({txnid, now() + limit, std::move(done)});
+  machine_.set_needed(true);
+  if (current() == nullptr && machine_.config()) feed(ConfigSeen{*machine_.confirmed(), *machine_.config()});
   if (!pumping_) answer_loads();
 }
 
@@ -224,6 +226,7 @@ void TableReplica::answer_loads() {
     ready.emplace_back(std::move(w.done), base::fail(base::Code::unavailable, "the current file has not been fetched"));
     return true;
   });
+  if (loads_.empty()) machine_.set_needed(false);
   for (auto& [done, result] : ready) done(std::move(result));
 }
 

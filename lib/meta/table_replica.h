@@ -42,7 +42,6 @@ class TableReplica {
 
   void config_seen(const proto::VersionedConfig& config);
   void tick();
-  void set_joining(bool joining) { machine_.set_joining(joining); }
   void store(const model::MdStore& request, StoreDone done);
   // A file made here: a store() of it needs not make it again.
   void offer(const wire::EncodedFile& file);

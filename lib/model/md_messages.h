@@ -84,7 +84,10 @@ struct MdOutcome {
   std::string table;
   ChangeId change;
   TxnSeq since;  // as in MdChange
-  CANTLE_FIELDS(table, change, since)
+  // The requester gives it up: unless this server is at it already, it will refuse the change when it comes late (S25).
+  // Without that, `absent` says nothing about a request that still lies in a buffer.
+  bool give_up = false;
+  CANTLE_FIELDS(table, change, since, give_up)
 };
 struct MdOutcomeReply {
   ChangeOutcome outcome = ChangeOutcome::absent;

@@ -73,7 +73,7 @@ void MetadataReplica::follow(Effects& out) {
     }
     return;
   }
-  if (!model::is_member(config, self_) && !joining_) return;
+  if (!model::is_member(config, self_) && !needed_) return;
   if (wanted_.contains(config.metadata_txnid) || fetch_again_.planned()) return;
   auto& wanted = wanted_[config.metadata_txnid];
   wanted.file.txnid = config.metadata_txnid;

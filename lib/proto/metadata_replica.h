@@ -130,8 +130,8 @@ class MetadataReplica {
   bool has(const model::TxnId& txnid) const { return files_.contains(txnid); }
   const std::map<model::TxnId, replica::FileInfo>& files() const { return files_; }
   model::TxnSeq seen() const { return seen_txnseq_; }
-  // A server that is about to join fetches files though it is no member yet.
-  void set_joining(bool joining) { joining_ = joining; }
+  // A server that is not listed follows the current file only while it needs it: to join, or to propose a change.
+  void set_needed(bool needed) { needed_ = needed; }
 
  private:
   struct Wanted {               // a file on its way to this disk
@@ -172,7 +172,7 @@ class MetadataReplica {
   model::TxnId seen_txnid_, announced_;
   model::TxnSeq seen_txnseq_;
   std::string regressed_;
-  bool joining_ = false;
+  bool needed_ = false;
   Backoff fetch_again_;
   base::Instant next_sweep_;
 };

@@ -134,10 +134,10 @@ TEST_F(MetadataReplicaTest, it_follows_what_table_config_names) {
   EXPECT_TRUE(r_.current());
 }
 
-TEST_F(MetadataReplicaTest, a_server_that_is_not_listed_fetches_only_when_it_joins) {
+TEST_F(MetadataReplicaTest, a_server_that_is_not_listed_fetches_only_what_it_needs) {
   open({});
   EXPECT_EQ(find<Fetch>(step(ConfigSeen{at(2), config(base_, 1, {B, C})})), nullptr);
-  r_.set_joining(true);
+  r_.set_needed(true);
   EXPECT_NE(find<Fetch>(step(ConfigSeen{at(3), config(base_, 1, {B, C})})), nullptr);
 }
 
