@@ -76,7 +76,7 @@ class Io : public testing::TestWithParam<const char*> {
     client = Conn::connect(loop, listener->address(), here);
     ASSERT_TRUE(wait([&] { return here.connected && server; }));
   }
-  bool wait(const std::function<bool()>& done, base::Duration limit = 10s) { return loop.run_for(limit, done); }
+  bool wait(const std::function<bool()>& done, base::Duration limit = 60s) { return loop.run_for(limit, done); }
 };
 
 TEST_P(Io, bytes_go_both_ways) {

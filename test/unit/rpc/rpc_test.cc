@@ -56,7 +56,7 @@ class Rpc : public testing::Test {
     return server->addresses().at(0);
   }
   void dial(const io::Address& address, PeerOptions options = {}) { peer.emplace(loop, address, std::move(options)); }
-  bool wait(const std::function<bool()>& done, base::Duration limit = 5s) { return loop.run_for(limit, done); }
+  bool wait(const std::function<bool()>& done, base::Duration limit = 60s) { return loop.run_for(limit, done); }
   Answer call(std::string_view method, const Ping& ping, base::Duration timeout = 5s) {
     Answer answer;
     peer->call(method, wire::encode(ping), timeout, into(answer));
