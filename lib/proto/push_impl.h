@@ -228,6 +228,7 @@ struct PushServer::Impl {
   bool begin_copies(push::Table& t, bool first);
   bool begin_copy(push::Table& t, const model::PartitionId& id, model::Region region, const model::Interval& interval,
                   const model::Assignment& a, const model::Partition* p, bool first);
+  push::Copy* older_tenure(const push::PartitionId& id) const;
   bool lost(const push::Table& t, const model::Assignment& a, const model::Partition* p, bool first) const;
   void explain_copies(push::Table& t);
   void explain(push::Table& t, push::Copy& c);
@@ -304,7 +305,7 @@ struct PushServer::Impl {
   std::map<model::PartitionId, model::AssignmentId> live_by_partition;  // the copies that take appends
   std::map<model::AssignmentId, std::vector<model::AssignmentId>> heirs;  // a divided tenure's children
   std::map<model::PartitionId, push::HeldBack> creating, dividing;
-  std::map<model::AssignmentId, push::HeldBack> setting_aside;
+  std::map<model::AssignmentId, push::HeldBack> setting_aside, dropping;
   std::map<model::AssignmentId, push::CallId> drops;
 
   bool live_known = false;

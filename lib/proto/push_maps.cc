@@ -196,11 +196,26 @@ bool PushServer::Impl::begin_copy(Table& t, const PartitionId& id, model::Region
     else say(base::Level::error, "copy-lost", text);
     return !first;
   }
+  // One tenure of a partition at a time: a block in the journal names the partition alone. The store goes on with an old
+  // copy under the new assignment; one that is on its way out is waited for.
+  if (Copy* old = older_tenure(id)) {
+    if (old->dropping || setting_aside.contains(old->held.assignment)) {
+      t.arrange_at = now.at + kAskEvery;
+      return true;
+    }
+    remove(old->held.assignment);
+  }
   Copy& c = add({.partition = id, .assignment = a.id, .region = region, .table = t.uuid, .interval = interval, .aside = false, .end = {}});
   c.creating = true;
   creating[id] = {t.uuid, hold_back(t), false};
   emit(Create{c.held, t.name});
   return true;
+}
+
+Copy* PushServer::Impl::older_tenure(const PartitionId& id) const {
+  for (const auto& [own, c] : copies)
+    if (c->held.partition == id) return c.get();
+  return nullptr;
 }
 
 // Should this copy have data that is not here? A copy that is to be filled has none yet; a new table's has none
@@ -344,6 +359,7 @@ bool PushServer::Impl::wants_observed(const Table& t) const {
   const auto& map = *t.maps.begin()->second;
   for (const auto& p : map.partitions) {
     bool mine = model::find_assignment(p, self.server) != nullptr;
+    if (mine && map.dropped) return true;  // its copies are in the trash: the table can be forgotten
     if (p.split) {
       for (const auto* child : {&p.split->low, &p.split->high})
         for (const auto& a : child->assignments) mine = mine || a.server == self.server;

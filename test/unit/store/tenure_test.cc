@@ -211,6 +211,18 @@ TEST(Tenure, a_fill_resumes_where_it_was_durable) {
   EXPECT_EQ(s.hash(1).hash.record_count, 2U);
 }
 
+TEST(Tenure, versions_that_came_in_a_snapshot_are_known_after_a_restart) {
+  Store s;
+  ASSERT_TRUE(s.open());
+  ASSERT_TRUE(s.create(1, 1));
+  ASSERT_TRUE(s.wait([&](auto done) { return s.engine->ingest(tenure(1, 1), {1, payload_of({put("k", "theirs", 5000)}), "k", true}, done); }));
+  restart(s);
+  EXPECT_GE(s.engine->highest_version(), version(5000));
+  ASSERT_TRUE(s.append(1, {put("k", "older", 4000)}));  // newer than anything in our log
+  s.run();
+  EXPECT_EQ(s.get(1, "k"), "theirs");
+}
+
 TEST(Tenure, a_snapshot_in_chunks_and_the_log_behind_it_give_the_same) {
   Store s, t;
   for (Store* x : {&s, &t}) {
@@ -257,6 +269,42 @@ TEST(Tenure, sample_cuts_by_bytes) {
   // 2 MB in all: half of it lies at about key 333.
   EXPECT_GT(keys->front(), "10300");
   EXPECT_LT(keys->front(), "10366");
+}
+
+// What a restart replayed and has not applied yet belongs to the copy that is set aside.
+TEST(Aside, a_copy_set_aside_right_after_a_restart_has_all_of_its_log) {
+  Store s;
+  ASSERT_TRUE(s.open());
+  ASSERT_TRUE(s.create(1, 1));
+  for (const char* k : {"a", "b", "c"}) ASSERT_TRUE(s.write(1, k, k));
+  restart(s);
+  ASSERT_TRUE(s.wait([&](auto done) { return s.engine->set_aside(tenure(1, 1), done); }));
+  EXPECT_EQ(s.engine->find(tenure(1, 1))->applied.lsn.value, 3U);
+  DirectReader reader(s.engine->index());
+  ASSERT_TRUE(reader.refresh());
+  EXPECT_TRUE(reader.get(tenure(1, 1), "c").value().has_value());
+}
+
+// A block in the journal names the partition alone: two logs of one could not be told apart.
+TEST(Aside, one_that_was_set_aside_goes_on_under_the_next_assignment) {
+  Store s;
+  ASSERT_TRUE(s.open());
+  ASSERT_TRUE(s.create(1, 1));
+  for (const char* k : {"a", "b", "c"}) ASSERT_TRUE(s.write(1, k, k));
+  ASSERT_TRUE(s.wait([&](auto done) { return s.engine->set_aside(tenure(1, 1), done); }));
+  ASSERT_TRUE(s.create(1, 2));
+  EXPECT_FALSE(s.engine->find(tenure(1, 1)));
+  EXPECT_EQ(s.engine->tenures().size(), 1U);
+  EXPECT_EQ(s.write(1, "d", "d").value().value, 4U);
+  const Rows all{{"a", "a"}, {"b", "b"}, {"c", "c"}, {"d", "d"}};
+  EXPECT_EQ(s.all(1), all);
+  restart(s);
+  EXPECT_EQ(s.all(1), all);
+  s.settle();
+  restart(s);
+  EXPECT_EQ(s.all(1), all);
+  EXPECT_EQ(s.engine->find(partition(1))->id, tenure(1, 2));
+  EXPECT_TRUE(s.engine->find(partition(1))->whole);
 }
 
 }  // namespace
