@@ -100,6 +100,8 @@ base::Status Replay::run() {
   TRY_ASSIGN(auto end, scan_journal(e_.parts.disk, scan()));
   e_.replaying = false;
   e_.overlay.settle();
+  // The index may hold something newer that lay in a block we cannot read.
+  if (!e_.report.damaged.empty() || rebuild_) e_.overlay.distrust();
   if (end.sequence == 0) end = kBeginning;
   const bool there = e_.segments.contains(end.segment);
   if (!there && end.sequence > 1) {  // the segment of the end is gone: never write under a number that readers may know

@@ -319,7 +319,7 @@ void Engine::Impl::ingest_now(const TenureId& id, std::shared_ptr<Chunk> chunk, 
     std::map<model::ExtentId, ExtentRow> extents;
   };
   auto result = std::make_shared<Result>();
-  auto task = [id, chunk, result](WriteTxn& txn) -> base::Status {
+  auto task = [id, chunk, result, top = highest](WriteTxn& txn) -> base::Status {
     TRY_ASSIGN(auto found, read_tenure(txn, id));
     if (!found || found->state != RowState::live) return no_tenure();
     auto& row = result->row = std::move(*found);
@@ -347,6 +347,13 @@ void Engine::Impl::ingest_now(const TenureId& id, std::shared_ptr<Chunk> chunk, 
     }
     row.fill_to = std::max(row.fill_to, chunk->through_key);
     row.fill_all = row.fill_all || chunk->last;
+    // These versions are in no log: after a restart the state row alone says that they were seen.
+    TRY_ASSIGN(auto meta, read_meta(txn));
+    CHECK(meta);
+    if (top > meta->highest) {
+      meta->highest = top;
+      TRY(write_meta(txn, *meta));
+    }
     CRASH_POINT("ingest.before_commit");
     return write_tenure(txn, row);
   };
