@@ -123,6 +123,10 @@ void Service::tables_came(const std::vector<std::string>& names) {
     if (const auto d = coord::parse_distribution(name)) follow(d->table, d->keyspace);
   tables_known_ = true;
   ask_about_dropped();
+  for (auto it = parked_.begin(); it != parked_.end();) {
+    const auto table = (it++)->first;
+    if (!tables_.contains(table)) refuse_unknown(table);
+  }
 }
 
 void Service::follow(const std::string& table, model::Keyspace keyspace) {
@@ -140,6 +144,10 @@ void Service::follow(const std::string& table, model::Keyspace keyspace) {
 }
 
 void Service::map_came(const std::string& table, std::shared_ptr<const model::Metadata> map) {
+  if (auto& t = tables_[table]; t.uuid != map->table) {  // dropped and made again: another table, which begins at 1
+    t.uuid = map->table;
+    t.observed_wanted = t.observed_done = {};
+  }
   if (map->replication != model::Replication::push) {
     base::log(Level::error, "table", {{"table", table}, {"error", "this version serves push tables only"}});
     tables_[table].had_map = true;
@@ -192,6 +200,7 @@ void Service::publish_observed(const std::string& table) {
   const auto written = [this, table, txnseq](const base::Error* error) {
     auto& at = tables_[table];
     at.publishing = false;
+    if (error != nullptr && error->code == Code::not_found) return;  // the table is gone, and nobody waits for this
     if (error != nullptr) return observed_failed(table, to_string(*error));
     at.observed_done = txnseq;
     publish_observed(table);
@@ -299,6 +308,25 @@ void Service::park(const std::string& table, model::TxnSeq at_least, base::Insta
   parked_count_++;
   parked_bytes_ += bytes;
   parked_[table].push_back({deadline, at_least, bytes, std::move(again), std::move(give_up)});
+}
+
+void Service::park_unknown(const std::string& table, base::Instant deadline, size_t bytes, std::function<void()> again, std::function<void()> give_up) {
+  if (!session_->connected()) return give_up();
+  if (const auto it = tables_.find(table); it != tables_.end() && it->second.had_map && !it->second.gone && machine_->installed(table) &&
+                                           machine_->installed(table)->dropped)
+    return give_up();
+  park(table, {1}, std::min(deadline, loop_.now() + kUnknownWait), bytes, std::move(again), std::move(give_up));
+  if (!tables_.contains(table)) read_tables();
+}
+
+void Service::refuse_unknown(const std::string& table) {
+  auto node = parked_.extract(table);
+  if (node.empty()) return;
+  for (auto& p : node.mapped()) {
+    parked_count_--;
+    parked_bytes_ -= p.bytes;
+    p.give_up();
+  }
 }
 
 void Service::unpark(const std::string& table) {

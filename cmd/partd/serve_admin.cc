@@ -57,10 +57,27 @@ model::RoutePartition Service::route_of(const model::Partition& p) const {
   return r;
 }
 
+// False: the table is not known here (yet); the request comes again when it is, or is refused.
+bool Service::know(const std::string& table, const rpc::Call& call, const rpc::Responder& responder, void (Service::*serve)(const rpc::Call&, rpc::Responder)) {
+  const auto map = machine_->installed(table);
+  if (map && !map->dropped) return true;
+  const auto refuse = [responder, table] { responder.fail({Code::no_such_table, "no table '" + table + "'"}); };
+  if (call.caller.connection == 0) return refuse(), false;  // it has waited already
+  auto kept = std::make_shared<std::pair<Raw, Raw>>(call.method, call.params);
+  park_unknown(table, loop_.now() + kUnknownWait, kept->second.size(),
+               [this, kept, responder, serve] {
+                 const rpc::Caller nobody;
+                 (this->*serve)({kept->first, kept->second, nobody}, responder);
+               },
+               refuse);
+  return false;
+}
+
 void Service::serve_route(const rpc::Call& call, rpc::Responder responder) {
   auto request = wire::decode<model::RouteRequest>(call.params);
   if (!request) return responder.fail(request.error());
   if (!machine_) return responder.fail({Code::unavailable, "starting"});
+  if (!know(request->table, call, responder, &Service::serve_route)) return;
   const auto map = request->full ? machine_->settled(request->table) : machine_->installed(request->table);
   if (!map || map->dropped) {
     if (machine_->installed(request->table) && !map) return responder.fail({Code::unavailable, "the map is not shown yet"});
@@ -174,8 +191,9 @@ struct Hashing {
 void Service::serve_hash(const rpc::Call& call, rpc::Responder responder) {
   const auto request = wire::decode<model::HashRequest>(call.params);
   if (!request) return responder.fail(request.error());
-  const auto map = machine_ ? machine_->installed(request->table) : nullptr;
-  if (!map || map->dropped) return responder.fail({Code::no_such_table, "no table '" + request->table + "'"});
+  if (!machine_) return responder.fail({Code::unavailable, "starting"});
+  if (!know(request->table, call, responder, &Service::serve_hash)) return;
+  const auto map = machine_->installed(request->table);
   auto state = std::make_shared<Hashing>();
   state->reply.txnseq = map->txnseq;
   state->responder = std::move(responder);
@@ -215,7 +233,8 @@ void Service::serve_sample(const rpc::Call& call, rpc::Responder responder) {
   if (!request) return responder.fail(request.error());
   if (request->points == 0 || request->points > model::kSamplePointsMax)
     return responder.fail({Code::invalid, "points is 1 to " + std::to_string(model::kSamplePointsMax)});
-  if (!machine_ || !machine_->installed(request->table)) return responder.fail({Code::no_such_table, "no table '" + request->table + "'"});
+  if (!machine_) return responder.fail({Code::unavailable, "starting"});
+  if (!know(request->table, call, responder, &Service::serve_sample)) return;
   const auto partition = request->partition;
   if (!engine_->find(partition)) return responder.fail({Code::not_found, "the partition is not held here"});
   // What is still in memory alone is sampled too.

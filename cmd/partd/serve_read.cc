@@ -74,6 +74,11 @@ void Service::get(std::string_view params, rpc::Responder responder, bool parked
     case push::Where::Kind::refuse:
       // A server that catches up may still ask the others.
       if (where.error.code == Code::catching_up && request->level != model::Level::one) return get_many(*request, where, std::move(responder));
+      if (where.error.code == Code::no_such_table && !parked) {
+        auto kept = std::make_shared<Raw>(params);
+        return park_unknown(Raw(request->table), loop_.now() + request->deadline(), kept->size(), [this, kept, responder] { get(*kept, responder, true); },
+                            [responder, error = where.error] { responder.fail(error); });
+      }
       return responder.fail(where.error);
     case push::Where::Kind::fetch:
       if (parked) return responder.fail(where.error);
@@ -250,6 +255,11 @@ void Service::scan(std::string_view params, rpc::Responder responder, bool parke
   const auto where = machine_->where_scan(r.table, plan.start, r.txnseq, r.hop);
   if (where.kind == push::Where::Kind::forward) return forward(where.to, "scan", params, where.txnseq, deadline, std::move(responder));
   const bool ask_others = where.error.code == Code::catching_up && r.level != model::Level::one;
+  if (where.kind == push::Where::Kind::refuse && where.error.code == Code::no_such_table && !parked) {
+    auto kept = std::make_shared<Raw>(params);
+    return park_unknown(r.table, loop_.now() + deadline, kept->size(), [this, kept, responder] { scan(*kept, responder, true); },
+                        [responder, error = where.error] { responder.fail(error); });
+  }
   if (where.kind == push::Where::Kind::refuse && !ask_others) return responder.fail(where.error);
   if (where.kind == push::Where::Kind::fetch) {
     if (parked) return responder.fail(where.error);

@@ -65,6 +65,7 @@ constexpr base::Duration kReadTimeout = std::chrono::seconds(2);       // of a p
 constexpr base::Duration kLoopReads = std::chrono::milliseconds(2);    // of a turn; then reads go to the read threads
 constexpr size_t kParkedMax = 4096;                                    // requests that wait for a newer map
 constexpr size_t kParkedBytesMax = size_t{32} << 20;
+constexpr base::Duration kUnknownWait = std::chrono::seconds(2);        // for the map of a table that was just made
 constexpr base::Duration kDrainWrites = std::chrono::seconds(10);
 
 class Service {
@@ -108,6 +109,7 @@ class Service {
     model::Keyspace keyspace = model::Keyspace::range;
     model::TxnSeq observed_wanted, observed_done;  // observed/<server>
     bool publishing = false;
+    model::TableUuid uuid;  // of the map in hand
     bool had_map = false, gone = false;
   };
 
@@ -151,6 +153,9 @@ class Service {
   void park(const std::string& table, model::TxnSeq at_least, base::Instant deadline, size_t bytes, std::function<void()> again,
             std::function<void()> give_up);
   void unpark(const std::string& table);
+  // A table that this server does not know may have been made a moment ago: it looks before it says so.
+  void refuse_unknown(const std::string& table);
+  void park_unknown(const std::string& table, base::Instant deadline, size_t bytes, std::function<void()> again, std::function<void()> give_up);
   void expire_parked();
   void read_numbers();
   void publish_systems();
@@ -186,7 +191,7 @@ class Service {
   void serve_put(const rpc::Call& call, rpc::Responder responder);
   void serve_delete(const rpc::Call& call, rpc::Responder responder);
   void serve_batch(const rpc::Call& call, rpc::Responder responder);
-  void write(wire::WriteRequest& request, std::string_view method, rpc::Responder responder);
+  void write(wire::WriteRequest& request, std::string_view method, rpc::Responder responder, bool parked = false);
 
   // serve_read.cc
   void serve_get(const rpc::Call& call, rpc::Responder responder);
@@ -223,6 +228,7 @@ class Service {
   void received(std::shared_ptr<Message> message, push::Purpose purpose, rpc::Responder responder, Feed feed, bool parked = false);
 
   // serve_admin.cc
+  bool know(const std::string& table, const rpc::Call& call, const rpc::Responder& responder, void (Service::*serve)(const rpc::Call&, rpc::Responder));
   void serve_route(const rpc::Call& call, rpc::Responder responder);
   void serve_status(const rpc::Call& call, rpc::Responder responder);
   void serve_hash(const rpc::Call& call, rpc::Responder responder);

@@ -172,11 +172,13 @@ void PushServer::Impl::on(const SetAsideDone& in) {
 
 void PushServer::Impl::drop(Copy& c, std::string why) {
   if (std::exchange(c.dropping, true)) return;
+  if (Table* t = table(c.held.table); t != nullptr && t->map) dropping[c.held.assignment] = {c.held.table, hold_back(*t), false};
   emit(Drop{c.held.partition, c.held.assignment, std::move(why)});
 }
 
 void PushServer::Impl::on(const Dropped& in) {
   const auto call = drops.find(in.assignment);
+  const auto held = take(dropping, in.assignment);
   if (in.status) {
     if (const Copy* c = copy(in.assignment))
       if (std::erase_if(self.children, [&](const auto& known) { return known.child == c->held.partition; }) > 0) remember();
@@ -185,7 +187,10 @@ void PushServer::Impl::on(const Dropped& in) {
     remove(in.assignment);
   } else if (Copy* c = copy(in.assignment)) {
     c->dropping = false;
+    if (Table* t = table(c->held.table)) t->arrange_at = now.at + kAskEvery;
   }
+  if (held)
+    if (Table* t = table(held->table)) end_under_way(*t, held->tag);
   if (call == drops.end()) return;
   if (in.status) emit(Answer{call->second, model::Lsn{1}});
   else answer_error(call->second, in.status.error());

@@ -132,11 +132,13 @@ std::string PushServer::Impl::read_only() const {
 
 void PushServer::Impl::on(const Tick&) {
   for (auto& [uuid, t] : tables) {
-    if (!t->map || t->map->dropped) continue;
+    if (!t->map) continue;
     if (t->arrange_at && now.at >= *t->arrange_at) {
       t->arrange_at.reset();
-      if (!arrange(*t, false)) return;
+      if (t->map->dropped) drop_table(*t);
+      else if (!arrange(*t, false)) return;
     }
+    if (t->map->dropped) continue;
     look_after(*t);
   }
   tick_batches();
