@@ -41,6 +41,7 @@ void TableAgent::on_config(const proto::ConfigAnswer& answer) {
   if (!answer) return;
   if (!*answer) {
     seen_none_ = true;
+    none_at_ = now();
     live_ = nullptr;
     return;
   }

@@ -153,6 +153,7 @@ class TableAgent {
   std::map<model::TableUuid, std::unique_ptr<TableReplica>> replicas_;
   TableReplica* live_ = nullptr;
   bool seen_none_ = false;          // the last read found no TableConfig
+  base::Instant none_at_;           // … when
   base::Instant next_poll_;
   bool reading_ = false;
 

@@ -13,7 +13,9 @@ TableAgent::Age TableAgent::age() const {
 
 base::Result<const wire::MetadataFile*> TableAgent::serve(bool stale_ok, model::TxnSeq min_txnseq, Age* age_out) {
   if (live_ == nullptr) {
-    if (seen_none_) return base::fail(base::Code::no_such_table, "there is no table " + name_);
+    // S32: that there is none is believed no longer than that there is one.
+    if (seen_none_ && now() - none_at_ <= host_.session().timeout())
+      return base::fail(base::Code::no_such_table, "there is no table " + name_);
     // Not read yet in this life. What is on disk may serve those who take stale answers.
     TableReplica* only = replicas_.size() == 1 ? replicas_.begin()->second.get() : nullptr;
     if (only == nullptr) return base::fail(base::Code::unavailable, "TableConfig of " + name_ + " has not been read yet");

@@ -1,0 +1,184 @@
+// The scenarios of design/scenarios.md, section B, one by one: each forces its schedule and looks for the wrong result.
+#include <gtest/gtest.h>
+
+#include "test/sim/metadata_world.h"
+
+namespace cantle::sim {
+namespace {
+
+using base::Code;
+
+MdOptions quiet(size_t servers = 3, size_t members = 3) {
+  MdOptions o;
+  o.servers = servers;
+  o.members = members;
+  o.requesters = 1;
+  o.membership = o.crashes = o.faults = o.sessions = false;
+  return o;
+}
+std::vector<model::Operation> option(const char* value) { return {model::ops::SetOption{"read_level", value}}; }
+
+// Asks, and waits for what is told.
+Told told(MdWorld& w, std::vector<model::Operation> ops, int tries = 0) {
+  std::optional<Told> got;
+  w.change(std::move(ops), tries, [&](const Told& t) { got = t; });
+  w.wait([&] { return got.has_value(); }, 60s);
+  EXPECT_TRUE(got.has_value());
+  return got ? *got : Told{};
+}
+
+TEST(SimMetadata, sim_s27_a_swap_whose_answer_was_lost_destroys_nothing) {
+  run_seeds("metadata s27", 60, [](uint64_t seed) {
+    auto o = quiet();
+    o.requesters = 3;
+    MdWorld w(seed, o);
+    w.set_up();
+    w.coord().faults().lose_reply = 0.4;
+    w.coord().faults().late_change = 0.3;
+    w.run(15s);
+    w.finish();
+    return w.verdict();
+  });
+}
+
+TEST(SimMetadata, sim_s28_an_own_retry_is_no_conflict_and_is_made_once) {
+  run_seeds("metadata s28", 60, [](uint64_t seed) {
+    MdWorld w(seed, quiet());
+    w.set_up();
+    w.network().faults().lose_answer = 0.5;
+    for (int i = 0; i < 8; ++i) {
+      const auto t = told(w, option(i % 2 ? "one" : "majority"), 6);
+      if (t.what == Told::What::refused) w.violation("a retry was refused: " + t.text);
+    }
+    w.finish();
+    return w.verdict();
+  });
+}
+
+TEST(SimMetadata, sim_s30_the_last_holders_of_the_current_file_do_not_leave) {
+  run_seeds("metadata s30", 40, [](uint64_t seed) {
+    MdWorld w(seed, quiet(4, 4));
+    w.set_up();
+    // m3 and m4 miss a change; then everybody is told to leave, while they come back.
+    w.network().cut_both("m3", "*");
+    w.network().cut_both("m4", "*");
+    w.kill(w.host("m4"));
+    told(w, option("majority"), 6);
+    w.start(w.host("m4"));
+    for (const char* name : {"m1", "m2", "m3", "m4"})
+      w.send(name == std::string("m1") ? "m2" : "m1", model::MdLeave{"t", {name}}, 12s, [](Network::Answer) {});
+    w.scheduler().run_for(3s);
+    w.network().heal();
+    w.scheduler().run_for(15s);
+    if (w.config().metadata_servers.empty()) w.violation("nobody is left");
+    w.finish();
+    return w.verdict();
+  });
+}
+
+TEST(SimMetadata, sim_s32_a_server_that_is_cut_off_says_so) {
+  MdWorld w(1, quiet());
+  w.set_up();
+  // Cut off before it has read TableConfig of the new table: what it knows then is not that there is none.
+  w.coord().cut("m3");
+  w.scheduler().run_for(5s);
+  const auto early = w.ask("m3", model::MdGet{"t", {}, {}, false});
+  ASSERT_FALSE(early);
+  EXPECT_EQ(early.error().code, Code::unavailable);
+  w.coord().heal();
+  told(w, option("majority"), 3);
+  w.scheduler().run_for(5s);
+  w.coord().cut("m3");
+  const auto old = w.current()->txnseq;
+  w.scheduler().run_for(5s);  // longer than its session
+  const auto plain = w.ask("m3", model::MdGet{"t", {}, {}, false});
+  ASSERT_FALSE(plain);
+  EXPECT_EQ(plain.error().code, Code::unavailable);
+  EXPECT_NE(plain.error().detail.find("age_ms="), std::string::npos);
+  const auto taken = w.ask("m3", model::MdGet{"t", {}, {}, true});
+  ASSERT_TRUE(taken) << to_string(taken.error());
+  const auto& reply = std::any_cast<const model::MdGetReply&>(*taken);
+  EXPECT_TRUE(reply.stale);
+  EXPECT_GE(reply.age_ms, 3000U);
+  EXPECT_EQ(reply.txnseq, old);
+  w.coord().heal();
+  EXPECT_TRUE(w.wait([&] { return w.ask("m3", model::MdGet{"t", {}, {}, false}).has_value(); }, 20s));
+  EXPECT_EQ(w.violated(), "");
+}
+
+TEST(SimMetadata, sim_s36_a_service_restored_from_the_past_is_refused) {
+  MdWorld w(1, quiet());
+  w.set_up();
+  const int then = w.coord().remember();
+  for (int i = 0; i < 3; ++i) told(w, option(i % 2 ? "one" : "majority"), 3);
+  w.scheduler().run_for(3s);
+  w.expect_regression();
+  w.coord().restore(then);
+  w.scheduler().run_for(5s);
+  for (const char* name : {"m1", "m2", "m3"}) {
+    const auto got = w.ask(name, model::MdGet{"t", {}, {}, true});
+    ASSERT_FALSE(got) << name;
+    EXPECT_EQ(got.error().code, Code::regressed) << name;
+  }
+  // And it stays refused after a restart: what was seen is on the disk.
+  auto& m1 = w.host("m1");
+  w.kill(m1);
+  w.scheduler().run_for(100ms);
+  w.start(m1);
+  w.scheduler().run_for(4s);
+  const auto got = w.ask("m1", model::MdGet{"t", {}, {}, true});
+  ASSERT_FALSE(got);
+  EXPECT_EQ(got.error().code, Code::regressed);
+}
+
+TEST(SimMetadata, sim_s38_a_proposer_that_dies_at_any_effect_leaves_a_change_that_is_made_or_not) {
+  for (uint64_t effects = 1; effects <= 12; ++effects) {
+    MdWorld w(effects, quiet());
+    w.set_up();
+    w.host("m1").process.arm_crash(effects);
+    w.host("m2").process.arm_crash(effects + 5);
+    const auto& p = w.current()->partitions.front();
+    base::SeededRandom random(effects);
+    const auto t = told(w, {model::draw_split(p, "m", {{"p3"}, {"p4"}, {"p5"}}, {}, random)}, 8);
+    EXPECT_NE(t.what, Told::What::refused) << t.text;
+    w.finish();  // whoever died comes back, and what was begun is driven to its end
+    EXPECT_EQ(w.violated(), "") << "effects " << effects;
+  }
+}
+
+TEST(SimMetadata, sim_s39_a_split_that_nobody_drives_ends_with_the_point_it_began_with) {
+  MdWorld w(3, quiet());
+  w.set_up();
+  base::SeededRandom random(3);
+  const auto op = model::draw_split(w.current()->partitions.front(), "m", {{"p3"}, {"p4"}, {"p5"}}, {}, random);
+  ASSERT_EQ(told(w, {op}, 3).what, Told::What::made);
+  // The driver dies again and again, at another step each time.
+  for (int i = 0; i < 3; ++i) {
+    w.scheduler().run_for(6s + i * 300ms);
+    auto& driver = w.host("m" + std::to_string(i % 3 + 1));
+    w.kill(driver);
+    w.scheduler().run_for(3s);
+    w.start(driver);
+  }
+  w.finish();
+  ASSERT_EQ(w.violated(), "");
+  ASSERT_EQ(w.current()->partitions.size(), 2U);
+  EXPECT_EQ(w.current()->partitions[1].interval.begin, "m");
+  EXPECT_EQ(w.current()->partitions[0].id, op.low.id);
+  EXPECT_EQ(w.current()->partitions[1].id, op.high.id);
+}
+
+TEST(SimMetadata, sim_s41_no_committed_map_has_a_hole_or_an_overlap) {
+  run_seeds("metadata s41", 40, [](uint64_t seed) {
+    MdOptions o;
+    o.splits = 0.9;
+    MdWorld w(seed, o);  // every committed file is held against the rules
+    w.set_up();
+    w.run(20s);
+    w.finish();
+    return w.verdict();
+  });
+}
+
+}  // namespace
+}  // namespace cantle::sim
