@@ -222,6 +222,7 @@ int main(int argc, char** argv) {
   CLI::App app("Talk to a cantle cluster: read, write, load, verify, measure.");
   daemon::GlobalFlags global;
   daemon::add_global_flags(app, global);
+  app.require_subcommand(1);  // exactly: a table that is called like a verb is an argument
   Tool tool(global);
   AllFlags flags;
   Verbs verbs(app, tool);

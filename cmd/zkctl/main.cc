@@ -213,6 +213,7 @@ int main(int argc, char** argv) {
   CLI::App app("Set up, inspect and repair a cantle cluster through its coordination service.");
   daemon::GlobalFlags global;
   daemon::add_global_flags(app, global);
+  app.require_subcommand(1);  // exactly: a table that is called like a verb is an argument
   Tool tool(global);
   AllFlags flags;
   Verbs verbs(tool);

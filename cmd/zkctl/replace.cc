@@ -65,6 +65,15 @@ base::Result<ServerId> target_of(const model::Partition& p, const ServerId& from
   return chosen.front();
 }
 
+// Whether anybody but `from`, or `from` itself while it lives, can fill another replica.
+bool has_source(const model::Partition& p, const ServerId& from, bool from_dead,
+                const std::map<ServerId, NodeEntry>& nodes) {
+  return std::any_of(p.assignments.begin(), p.assignments.end(), [&](const model::Assignment& a) {
+    const auto it = nodes.find(a.server);
+    return model::answers_reads(a.state) && !(from_dead && a.server == from) && it != nodes.end() && it->second.live();
+  });
+}
+
 struct Plan {
   std::vector<Step> steps;
   std::vector<std::string> impossible;  // why a replica stays where it is
@@ -86,6 +95,10 @@ base::Result<Plan> plan_away(Tool& tool, const ServerId& from, const ServerId& t
       const auto* a = model::find_assignment(p, from);
       if (!a) continue;
       TRY(refuse_busy(t.name, p));
+      if (!has_source(p, from, from_dead, nodes)) {
+        plan.impossible.push_back(t.name + ", region " + to_string(p.region) + ": no live replica has its data");
+        continue;
+      }
       const auto target = target_of(p, from, to, free, nodes);
       if (!target && to.name.empty()) {
         plan.impossible.push_back(t.name + ", region " + to_string(p.region) + ": " + target.error().text);
@@ -257,6 +270,10 @@ base::Result<std::vector<Outcome>> perform(Tool& tool, Plan plan, base::Duration
   return Replacements(tool, *md, progress || ::isatty(STDERR_FILENO) != 0).run(std::move(plan.steps), timeout);
 }
 
+void name_impossible(const std::vector<std::string>& impossible) {
+  for (const auto& why : impossible) std::fprintf(stderr, "stays as it is: %s\n", why.c_str());
+}
+
 base::Result<int> detach(Tool& tool, Plan plan) {
   std::vector<Outcome> outcomes;
   for (auto& step : plan.steps) {
@@ -282,13 +299,19 @@ base::Result<int> node_replace(Tool& tool, const NodeReplaceFlags& flags) {
   if (target.info && (target.info->dead || target.info->drain) && !flags.force)
     return fail(daemon::unsafe(flags.to + " is marked " + (target.info->dead ? "dead" : "drain"), "--force"));
   TRY_ASSIGN(auto plan, plan_away(tool, from, to, flags.table, !source.live(), std::chrono::seconds(10)));
-  if (flags.dry_run) return print_plan(tool, plan), plan.steps.empty() ? daemon::kExitDone : daemon::kExitFindings;
+  const auto impossible = plan.impossible;
+  name_impossible(impossible);
+  if (flags.dry_run) {
+    print_plan(tool, plan);
+    return plan.steps.empty() && impossible.empty() ? daemon::kExitDone : daemon::kExitFindings;
+  }
   if (!source.live() && flags.table.empty()) TRY(mark_dead(tool, from));
   if (flags.detach) return detach(tool, std::move(plan));
   TRY_ASSIGN(const auto outcomes, perform(tool, std::move(plan), timeout, flags.progress));
   const int status = print_outcomes(tool, outcomes);
-  if (status == daemon::kExitDone && !source.live() && flags.table.empty())
-    TRY(forget_in_tables(tool, from, std::chrono::seconds(10)));
+  if (status != daemon::kExitDone) return status;
+  if (!impossible.empty()) return daemon::kExitFindings;
+  if (!source.live() && flags.table.empty()) TRY(forget_in_tables(tool, from, std::chrono::seconds(10)));
   return status;
 }
 
@@ -309,7 +332,7 @@ base::Result<int> node_dead(Tool& tool, const NodeDeadFlags& flags) {
     TRY_ASSIGN(const auto outcomes, perform(tool, std::move(plan), timeout, false));
     status = print_outcomes(tool, outcomes);
   }
-  for (const auto& why : impossible) std::fprintf(stderr, "stays short of a replica: %s\n", why.c_str());
+  name_impossible(impossible);
   if (status == daemon::kExitDone && impossible.empty() && !flags.dry_run)
     TRY(forget_in_tables(tool, id, std::chrono::seconds(10)));
   return status == daemon::kExitDone && !impossible.empty() ? daemon::kExitFindings : status;

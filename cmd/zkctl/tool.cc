@@ -19,7 +19,7 @@ Tool::~Tool() = default;
 
 base::Result<coord::SyncSession*> Tool::coord() {
   if (coord_) return coord_.get();
-  TRY(coord::validate_cluster_name(flags_.cluster));
+  if (auto valid = coord::validate_cluster_name(flags_.cluster); !valid) return fail(Code::usage, valid.error().text);
   layout_ = coord::Layout(flags_.cluster);
   TRY_ASSIGN(const auto url, daemon::need_coord(flags_));
   TRY_ASSIGN(coord_, coord::SyncSession::open(loop_, {.url = url}));

@@ -1,0 +1,203 @@
+#!/usr/bin/env bats
+# zkctl on a cluster: tables, placement, replacing servers, checks and explanations. COORD=zk: on ZooKeeper.
+load ../lib/cluster
+
+setup_file() { cluster_up --servers 4 --mdservers 3; }
+teardown_file() { cluster_down; }
+setup() { cluster_env; }
+teardown() { cluster_diagnose; }
+
+new_table() { zkctl table create "$@" >/dev/null; }
+partition_of() { partc route "$1" "${2:-a}" -o json | jq -r .partition; }
+servers_of() { zkctl cat "$1" --json | jq -r '[.partitions[0].assignments[].server] | sort | join(",")'; }
+set_rack() { zkctl cat "nodes/info/$1" | sed "s/^rack:.*/rack: $2/" | zkctl set "nodes/info/$1" - >/dev/null; }
+
+@test "a table is created, served at once, shown, and dropped" {
+  run -0 zkctl table create made --replicas 3
+  assert_output --regexp 'servers +p[1-4],p[1-4],p[1-4]'
+  run -0 partc put made a 1
+  run -4 zkctl table create made --replicas 3
+  run -0 --separate-stderr zkctl table show made --json
+  assert_equal "$(jq -r '.keyspace, .replication, .replicas, (.partitions | length), .dropped' <<<"$output" | paste -sd' ')" "range push 3 1 false"
+  run -0 zkctl cat made
+  assert_line --regexp '^partition [0-9a-f]{32}  region [0-9]+  \[, \)  active'
+  run -0 zkctl table list -o name
+  assert_line made
+  run -5 zkctl table drop made
+  assert_output --partial "--accept-loss"
+  run -0 zkctl table drop made --accept-loss
+  run -0 zkctl wait table:made:gone --timeout 30s
+}
+
+@test "a dry run says where a table would go, and makes nothing" {
+  run -0 zkctl table create dry --replicas 2 --dry-run
+  assert_output --regexp 'servers +p[1-4],p[1-4]'
+  run -3 zkctl table show dry
+}
+
+@test "unknown options are refused, by create and by set" {
+  run -1 zkctl table create odd --replicas 1 --option colour=blue
+  assert_output --partial "no option colour"
+  new_table opt --replicas 1
+  run -1 zkctl table set opt colour blue
+  run -64 zkctl table set opt colour
+  run -3 zkctl table set none colour blue
+}
+
+@test "more replicas than servers are refused" {
+  run -69 zkctl table create wide --replicas 5
+  assert_output --partial "5 servers are needed, 4 can take a replica"
+}
+
+@test "unused servers come first, then the least loaded, on different racks" {
+  new_table one --replicas 1
+  new_table two --replicas 1
+  new_table three --replicas 1
+  new_table four --replicas 1
+  run -0 sort -u <(for t in one two three four; do servers_of "$t"; done)
+  assert_equal "${#lines[@]}" 4
+  for i in 1 2 3; do set_rack "p$i" r1; done
+  set_rack p4 r2
+  new_table racks --replicas 2 # p4 must be among them, however loaded it is
+  run -0 servers_of racks
+  assert_output --partial p4
+  run -0 zkctl fsck
+  for i in 1 2 3 4; do set_rack "p$i" ""; done
+}
+
+@test "explain tells of a key, a region, a partition, a server, a table, and of what is not there" {
+  new_table ex --replicas 3
+  run -0 zkctl explain ex a
+  assert_line --partial 'holds [, )'
+  assert_line --partial "3 of 3 replicas live; a majority is 2"
+  local id
+  id=$(partition_of ex)
+  run -0 zkctl explain "$id"
+  assert_line --partial "of table ex"
+  run -0 zkctl explain ex "#$(partc route ex -o name)"
+  assert_line --partial "$id"
+  run -0 zkctl explain ex
+  assert_line "Nothing is under way in it."
+  run -0 zkctl explain p1
+  assert_line "It is ready."
+  run -0 zkctl explain m1
+  assert_line --partial "metadata server"
+  run -0 --separate-stderr zkctl explain ex a --json
+  assert_equal "$(jq -r .kind <<<"$output")" partition
+  run -3 zkctl explain 00000000000000000000000000000001
+  run -3 zkctl explain nothing-of-that-name
+  run -3 zkctl explain ex "#99"
+}
+
+@test "a split is nested in the tree, and its attempt can be explained when it is over" {
+  new_table sp --replicas 3
+  partc put sp a 1
+  partc put sp z 1
+  run -0 splitter split sp "$(partc route sp -o name)" --at m
+  local attempt
+  attempt=$(awk '$1 == "attempt" {print $2}' <<<"$output")
+  run -0 zkctl wait "op:$attempt:done" table:sp:settled --timeout 30s
+  run -0 zkctl tree sp
+  assert_line --regexp '^    region [0-9]+  split  \[, \)  split at "m"$'
+  assert_line --regexp '^      region [0-9]+  active  \[, m\)  p'
+  assert_line --regexp '^      region [0-9]+  active  \[m, \)  p'
+  run -0 --separate-stderr zkctl tree sp --json
+  assert_equal "$(jq -c '[.tables[0].regions[] | .state] | sort' <<<"$output")" '["active","active","split"]'
+  run -0 zkctl fsck
+}
+
+@test "fsck finds an orphan region, a changed one, and a missing one" {
+  new_table fs --replicas 1
+  local region config
+  region=$(partc route fs -o name)
+  config=distribution/1_fs
+  run -0 zkctl fsck fs
+  local good
+  good=$(zkctl cat "$config/regions/$region")
+  zkctl set "$config/regions/77" "$good" --create --force
+  run -2 zkctl fsck fs
+  assert_line --regexp '/regions/77 +is an orphan'
+  zkctl set "$config/regions/77" "${good/state: active/state: split}" --force # as what is left of a split
+  run -0 zkctl fsck fs
+  zkctl set "$config/regions/$region" "${good/state: active/state: splitting}" --force
+  run -2 zkctl fsck fs
+  assert_line --regexp "/regions/$region +state is splitting, METADATA says active"
+  zkctl set "$config/regions/$region" "$good" --force
+  zkctl set "$config/observed/p9" 'txnseq: 999' --create --force
+  run -2 zkctl fsck fs
+  assert_line --partial "the coordination service went backwards"
+  zkctl set "$config/observed/p9" 'txnseq: 1' --force
+  run -0 zkctl fsck fs
+}
+
+@test "metadata servers leave and join" {
+  new_table md --replicas 1
+  run -0 zkctl md list
+  assert_line --regexp '^m1 +md +yes +current'
+  run -0 zkctl md leave md m3
+  assert_line --regexp '^metadata_servers +m1,m2$'
+  run -0 zkctl md join md m3
+  assert_output --partial m3
+  run -0 zkctl wait md:m3:current --timeout 20s
+  run -3 zkctl md join none m1
+  run -0 zkctl fsck md
+}
+
+@test "status says what is wrong, and -x exits with 2 for it" {
+  new_table st --replicas 3 --servers p1,p2,p3
+  run -0 zkctl status -x
+  assert_output "all is well"
+  server kill p3
+  run -0 zkctl wait node:p3:gone --timeout 20s
+  run -2 zkctl status -x
+  assert_line "p3 is down"
+  assert_line --partial "short of a replica"
+  run -0 zkctl status
+  assert_line --regexp '^ +p3 +partd +down'
+  run -0 --separate-stderr zkctl status --json
+  assert_equal "$(jq -r .healthy <<<"$output")" false
+  run -0 zkctl explain st a
+  assert_line --partial "2 of 3 replicas live"
+  assert_line --partial "p3 is available"
+  server start p3
+  run -0 zkctl wait node:p3:ready table:st:settled --timeout 60s
+  run -0 zkctl status -x
+}
+
+@test "a live server is replaced, and nothing is lost" {
+  new_table mv --replicas 3 --servers p1,p2,p3
+  records "$BATS_TEST_TMPDIR/in" 500
+  partc load mv "$BATS_TEST_TMPDIR/in" --format tsv >/dev/null
+  run -2 zkctl node replace p2 p4 --table mv --dry-run
+  assert_line --regexp '^mv .* p2 +p4'
+  run -0 zkctl node replace p2 p4 --table mv --timeout 60s
+  assert_line --regexp 'mv .* p2 +p4 +done'
+  run -0 servers_of mv
+  assert_output p1,p3,p4
+  run -0 partc verify mv --against "$BATS_TEST_TMPDIR/in" --format tsv
+  run -4 zkctl node replace p1 p3 --table mv # it holds the partition already
+  run -0 zkctl wait table:mv:settled --timeout 60s
+  run -0 zkctl fsck mv
+}
+
+@test "a server that is gone for good is replaced where there is room, and the rest is named" {
+  new_table gone --replicas 3 --servers p1,p2,p4
+  new_table full --replicas 4
+  partc put gone a 1
+  partc put full a 1
+  run -5 zkctl node dead p4
+  assert_output --partial "it is alive"
+  server kill p4
+  run -0 zkctl wait node:p4:gone --timeout 20s
+  run -2 zkctl node dead p4 --timeout 120s
+  assert_line --regexp 'gone .* p4 +p3 +done'
+  assert_line --partial "stays as it is: full"
+  assert_line --regexp 'stays as it is: (one|two|three|four),.* no live replica has its data' # its only one was there
+  run -0 servers_of gone
+  assert_output p1,p2,p3
+  run -0 partc verify gone
+  run -0 zkctl arrivals
+  assert_line --regexp 'departure +p4'
+  run -0 zkctl node list
+  assert_line --regexp '^p4 +partd +dead'
+}
