@@ -12,8 +12,7 @@ constexpr base::Duration kSweepEvery = std::chrono::seconds(1);
 Server::Core::Core(io::Loop& l, Identity i, ServerLimits limits_given)
     : loop(l), identity(std::move(i)), limits(limits_given), sweeper(l, [this] { sweep(); }), drain_timer(l, [this] {
         end_drain();
-      }) {
-}
+      }) {}
 
 Server::Core::~Core() {
   listeners.clear();

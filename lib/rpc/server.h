@@ -47,7 +47,7 @@ struct ServerLimits {
   base::Duration frame_timeout = std::chrono::seconds(30);  // for a frame to arrive, plus a second for each 64 KiB
   base::Duration eof_grace = std::chrono::seconds(3);       // for answers, once a peer has shut down its sending side
 };
-constexpr size_t kCallsPerTurn = 256;        // of one connection
+constexpr size_t kCallsPerTurn = 256;  // of one connection
 
 struct Counters {
   uint64_t accepted = 0, refused = 0, closed = 0;
