@@ -39,6 +39,8 @@ void Chores::tick(TableAgent& agent) {
   table.agent = &agent;
   for (auto& [attempt, op] : table.operations) {
     if (!op.runner) continue;
+    // Who has left the list follows the map no longer, and must not keep the task from those who do.
+    if (agent.config() != nullptr && !model::is_member(*agent.config(), host_.self())) op.runner->stop();
     op.runner->tick();
     if (op.runner->ended()) {
       op.runner.reset();

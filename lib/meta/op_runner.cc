@@ -144,6 +144,10 @@ void OpRunner::perform(const Ended& e) {
   let_go();
 }
 
+void OpRunner::stop() {
+  if (phase_ == Phase::driving) let_go();
+}
+
 void OpRunner::let_go() {
   phase_ = Phase::ended;
   host_.session().remove(host_.layout().op_task(attempt_), coord::kAnyVersion, [](base::Result<base::Nothing>) {});

@@ -33,6 +33,8 @@ class OpRunner {
 
   void start();
   void tick();
+  // Lets go of the task, for another to take.
+  void stop();
   bool ended() const { return phase_ == Phase::ended; }
   // What it waits for, for people.
   std::string waiting() const;
