@@ -147,10 +147,12 @@ void Engine::Impl::checkpoint(bool clean, Done done) {
         guarded([this, root, applied, result, done] {
           checkpointing = false;
           if (failed) return;
-          if (!*result) return fail(result->error());
-          roots.slot[root.generation % 2] = root;
-          checkpointed = applied;
-          if (done) done(ok());
+          if (!*result && result->error().code != Code::no_space) return fail(result->error());
+          if (*result) {  // a full disk: the one before still holds, and the next checkpoint tries again (S65)
+            roots.slot[root.generation % 2] = root;
+            checkpointed = applied;
+          }
+          if (done) done(*result);
           if (after_checkpoint) std::exchange(after_checkpoint, nullptr)();
         }));
   });
