@@ -14,6 +14,11 @@ namespace {
 Status dead() { return base::fail(Code::io_error, "the process is dead"); }
 
 const Page kZeros{};
+// A page that was written with zeros is there, unlike a hole: writing it later needs no room.
+const PagePtr& zero_page() {
+  static const PagePtr page = std::make_shared<const Page>();
+  return page;
+}
 const Page& bytes_of(const PagePtr& page) { return page ? *page : kZeros; }
 
 }  // namespace
@@ -101,12 +106,8 @@ class SimFile final : public store::File {
   bool alive() const { return process_.alive() && process_.life() == life_; }
 
   void set(uint32_t page, const Page& bytes) {
-    if (bytes == kZeros) {
-      inode_->cache[page] = nullptr;
-    } else {
-      if (!inode_->cache[page]) ++medium_.pages_;
-      inode_->cache[page] = std::make_shared<const Page>(bytes);
-    }
+    if (!inode_->cache[page]) ++medium_.pages_;
+    inode_->cache[page] = bytes == kZeros ? zero_page() : std::make_shared<const Page>(bytes);
     inode_->dirty.insert(page);
   }
 
@@ -348,7 +349,7 @@ bool Medium::flip_bit(const std::string& prefix) {
   std::vector<std::pair<Inode*, uint32_t>> pages;
   for (auto it = names_.lower_bound(prefix); it != names_.end() && it->first.starts_with(prefix); ++it)
     for (size_t i = 0; i < it->second->platter.size(); ++i)
-      if (it->second->platter[i] && !it->second->dirty.contains(static_cast<uint32_t>(i)))
+      if (it->second->platter[i] && it->second->platter[i] != zero_page() && !it->second->dirty.contains(static_cast<uint32_t>(i)))
         pages.emplace_back(it->second.get(), static_cast<uint32_t>(i));
   if (pages.empty()) return false;
   auto& random = scheduler_.random();

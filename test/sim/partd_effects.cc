@@ -150,12 +150,14 @@ void PartdNode::perform(push::Answer& e) {
 }
 
 void PartdNode::perform(push::Create& e) {
+  cluster_.scheduler.note("create", host_.id.name, to_string(e.copy.partition), to_string(e.copy.assignment));
   const auto done = [this, partition = e.copy.partition](base::Status s) { input(push::Created{partition, std::move(s)}); };
   const auto begun = engine_->create({{e.copy.partition, e.copy.assignment}, e.copy.table, e.copy.region, e.copy.interval}, done);
   if (!begun) input(push::Created{e.copy.partition, begun.error().code == Code::exists ? base::ok() : base::Status(base::fail(begun.error()))});
 }
 
 void PartdNode::perform(push::Divide& e) {
+  cluster_.scheduler.note("divide", host_.id.name, to_string(e.parent), to_string(e.low.assignment), to_string(e.high.assignment));
   const auto child = [](const push::Child& c) { return store::ChildSpec{c.partition, c.region, c.assignment}; };
   const auto done = [this, parent = e.parent](base::Status s) { input(push::Divided{parent, std::move(s)}); };
   const auto point = engine_->divide(e.parent, e.attempt, e.point, child(e.low), child(e.high), done);
@@ -163,12 +165,14 @@ void PartdNode::perform(push::Divide& e) {
 }
 
 void PartdNode::perform(push::SetAside& e) {
+  cluster_.scheduler.note("set_aside", host_.id.name, to_string(e.partition), to_string(e.assignment));
   const auto done = [this, assignment = e.assignment](base::Status s) { input(push::SetAsideDone{assignment, std::move(s)}); };
   if (const auto begun = engine_->set_aside({e.partition, e.assignment}, done); !begun)
     input(push::SetAsideDone{e.assignment, base::fail(begun.error())});
 }
 
 void PartdNode::perform(push::Drop& e) {
+  cluster_.scheduler.note("drop", host_.id.name, to_string(e.assignment), e.why);
   const store::TenureId id{e.partition, e.assignment};
   if (cluster_.watchers.dropping) cluster_.watchers.dropping(host_, id, e.why);
   const auto done = [this, assignment = e.assignment](base::Status s) { input(push::Dropped{assignment, std::move(s)}); };

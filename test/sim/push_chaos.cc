@@ -223,6 +223,10 @@ void PushWorld::replace_all(Host& lost) {
     const MapPtr map = cluster_.maps.current(table);
     if (map->dropped) continue;
     for (const auto& p : map->partitions) {
+      // What was begun with the lost server as its target cannot end: undone first (S60).
+      for (const auto& move : p.moves)
+        if (const auto* to = model::find_assignment(p, move.to); to && to->server == lost.id)
+          for (auto& o : operators_) o->abort(move.attempt);
       const auto* a = model::find_assignment(p, lost.id);
       if (!a || p.split || !p.moves.empty()) continue;
       for (int i = 0; i < 8; ++i) {

@@ -142,7 +142,45 @@ void PushWorld::finish() {
   checks_.end();
 }
 
+std::string PushWorld::describe() const {
+  std::string out;
+  const auto id = [](const auto& i) { return to_string(i).substr(0, 8); };
+  for (const auto& table : cluster_.maps.tables()) {
+    const MapPtr map = cluster_.maps.current(table);
+    out += "map of " + table + " at " + to_string(map->txnseq) + (map->dropped ? " dropped" : "") + "\n";
+    for (const auto& p : map->partitions) {
+      out += "  region " + to_string(p.region) + " " + id(p.id) + " " + to_string(p.interval) + " min " + to_string(p.min_txnseq) + ":";
+      for (const auto& a : p.assignments) out += " " + a.server.name + "/" + std::to_string(a.slot) + "=" + id(a.id) + "(" + std::to_string(static_cast<int>(a.state)) + ")";
+      for (const auto* child : {p.split ? &p.split->low : nullptr, p.split ? &p.split->high : nullptr}) {
+        if (!child) continue;
+        out += "\n    child " + id(child->id);
+        for (const auto& a : child->assignments) out += " " + a.server.name + "=" + id(a.id) + "(" + std::to_string(static_cast<int>(a.state)) + ")" + (a.source.none() ? "" : "s");
+      }
+      out += "\n";
+    }
+    for (const auto& e : map->ended) out += "  ended " + id(e.id) + " at " + to_string(e.at) + "\n";
+  }
+  for (const auto& [name, h] : cluster_.hosts) {
+    out += name + (h->gone ? " gone" : h->partd.alive() ? "" : " dead") + "\n";
+    auto* engine = h->partd_node ? h->partd_node->engine() : nullptr;
+    if (!engine) continue;
+    for (const auto& t : engine->tenures()) {
+      const auto end = engine->log_end(t.id.partition), durable = engine->durable(t.id.partition);
+      out += "  tenure " + id(t.id.partition) + " " + id(t.id.assignment) + " state " + std::to_string(static_cast<int>(t.state)) + " " + to_string(t.interval) + " applied " +
+             to_string(t.applied.lsn) + " start " + to_string(t.log_start.lsn) + (end ? " end " + to_string(end->lsn) : "") + (durable ? " durable " + to_string(durable->lsn) : "") + (t.whole ? "" : " not whole") + "\n";
+    }
+    if (h->partd_node->machine())
+      for (const auto& c : h->partd_node->machine()->copies()) out += "  copy " + id(c.copy.partition) + " " + id(c.copy.assignment) + " " + c.role + " " + c.state + "\n";
+    if (!h->push_node) continue;
+    for (const auto& s : h->push_node->mover().streams(h->push.now()))
+      out += "  stream " + id(s.target.id.own) + " to " + s.target.server.name + " " + id(s.target.id.target) + " at " + to_string(s.mark.at.lsn) + " of " + to_string(s.log.end.lsn) + " " + s.state + " " + s.why + "\n";
+    for (const auto& p : h->push_node->mover().proofs()) out += "  proof " + id(p.held.assignment) + " " + p.state + " " + p.why + "\n";
+  }
+  return out;
+}
+
 Verdict PushWorld::verdict() const {
+  if (cluster_.scheduler.tracing() && !checks_.violation().empty()) std::fprintf(stderr, "%s", describe().c_str());
   return {cluster_.scheduler.trace_hash(), cluster_.scheduler.events(), checks_.violation()};
 }
 

@@ -59,6 +59,7 @@ class PushWorld {
   void stop_faults();
   void finish();                 // rest, probe, compare
   Verdict verdict() const;
+  std::string describe() const;  // maps, copies and movers, for a person who looks for the cause
 
  private:
   void strike();
