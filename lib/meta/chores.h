@@ -45,6 +45,7 @@ class Chores {
     bool is_split = true;
     base::Instant alone_since;   // since when no task was seen
     bool asking = false, alone = false;
+    bool maybe_ours = false;     // a runner ended: its task may stand there yet, under our session
     std::unique_ptr<OpRunner> runner;
   };
   struct Table {
