@@ -63,8 +63,9 @@ everything_is_there() {
   three_servers
   records "$INPUT" 500
   partc load t "$INPUT" --format tsv >/dev/null
-  local before=$(pid p2) round
-  for round in 1 2 3; do
+  local before
+  before=$(pid p2)
+  for _ in 1 2 3; do
     server kill p2 --signal STOP
     wait_for 15 unregistered p2
     server kill p2 --signal CONT
@@ -128,7 +129,7 @@ takes_writes() { status p1 | jq -e '.read_only == ""'; }
   cluster_up --servers 3 --mdservers 1
   zkctl table create t --keyspace range --replication push --replicas 3
   start_writer
-  local zk before after
+  local zk s before
   for zk in zk1 zk2 zk3; do server kill "$zk"; done
   wait_for 10 sh -c "$BATS_TEST_DIRNAME/../lib/rpc.py $CLUSTER_DIR/run/p1.sock status | jq -e '.coord == \"disconnected\"'"
   before=$(wc -l <"$BATS_TEST_TMPDIR/history")
