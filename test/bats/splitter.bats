@@ -147,7 +147,7 @@ ended() { [ -z "$(attempt_of "$1")" ]; }
   wait_for 30 phase_is i filling
   attempt=$(attempt_of i)
   kill -9 "$first"
-  run -75 timeout --preserve-status -s INT 3 splitter wait "$attempt"
+  run -75 timeout --preserve-status -s INT 10 splitter wait "$attempt"
   assert_output --partial "goes on"
   run -75 splitter resume "$attempt" --timeout 1s
   release_all
