@@ -89,6 +89,8 @@ flip_byte() { # FILE OFFSET
   server start p1
 }
 
+# Open: with its index gone as well the server exits with 78 instead of making its copy again from the journal.
+# bats test_tags=slow
 @test "a flipped bit in a journal block is found, healed from the replicas, and nothing is lost" {
   three_servers
   records "$INPUT" 400 300
@@ -108,6 +110,8 @@ flip_byte() { # FILE OFFSET
   run -0 partc verify t --against "$INPUT" --format tsv --timeout 60s
 }
 
+# Open: on a busy machine the load may end before the k-th sync, and then nothing fails.
+# bats test_tags=slow
 @test "R06: at the first failed fdatasync the server stops, acknowledges nothing, and is well after a restart" {
   three_servers
   local k
