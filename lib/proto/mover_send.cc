@@ -32,8 +32,12 @@ void MoverStream::fill(Instant now, Effects& out) {
   const auto* l = log();
   const bool idle = items_.empty() && read_ticket_ == 0 && end_ticket_ == 0;
   if (!idle || l == nullptr) return;
-  if (!behind()) was_through_ = in_touch_ = true;
-  else if (grace_over(now)) return;
+  if (!behind()) {
+    was_through_ = in_touch_ = true;
+    direct_bytes_ = 0;  // what lacked nearly all lacks it no more
+  } else if (grace_over(now)) {
+    return;
+  }
   record(now, true, out);
   rest();
 }
@@ -148,6 +152,11 @@ bool MoverStream::stamper_pushes(const model::Version& version) const {
          std::find(target_.others.begin(), target_.others.end(), it->second) != target_.others.end();
 }
 
+bool MoverStream::stamped_by_target(const model::Version& version) const {
+  auto it = shared_.numbers.find(version.server());
+  return it != shared_.numbers.end() && it->second == target_.server;
+}
+
 void MoverStream::send_own(Item& item, Instant now, Effects& out) {
   item.own_ticket = ++shared_.tickets;
   item.own_retry = {};
@@ -163,9 +172,11 @@ void MoverStream::send_own(Item& item, Instant now, Effects& out) {
 }
 
 void MoverStream::offer(Item& item, Instant now, Effects& out) {
-  const bool may_come = std::any_of(item.foreign.begin(), item.foreign.end(),
-                                    [&](const auto& f) { return stamper_pushes(f.entry.version); });
-  if (direct_bytes_ > 0 && !may_come) {
+  // What the target may have itself, or get from its stamper, is offered always: two servers that send each other unoffered
+  // what came from the other would never end.
+  const bool may_be_there = std::any_of(item.foreign.begin(), item.foreign.end(),
+                                        [&](const auto& f) { return stamper_pushes(f.entry.version) || stamped_by_target(f.entry.version); });
+  if (direct_bytes_ > 0 && !may_be_there) {
     direct_bytes_ -= std::min(direct_bytes_, item.bytes);
     std::vector<uint32_t> all(item.foreign.size());
     for (uint32_t i = 0; i < all.size(); ++i) all[i] = i;

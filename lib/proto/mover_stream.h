@@ -153,6 +153,7 @@ class MoverStream {
   void add_foreign(std::vector<Foreign> foreign, std::optional<model::LogPoint> through, base::Instant now, Effects& out);
   bool settled(const model::Version& version) const;
   bool stamper_pushes(const model::Version& version) const;
+  bool stamped_by_target(const model::Version& version) const;
   void send_own(Item& item, base::Instant now, Effects& out);
   void offer(Item& item, base::Instant now, Effects& out);
   void send_lacking(Item& item, const std::vector<uint32_t>& indexes, base::Instant now, Effects& out);

@@ -1,3 +1,4 @@
+#include "lib/base/testing.h"
 #include "lib/proto/push_impl.h"
 
 namespace cantle::proto {
@@ -44,8 +45,9 @@ void PushServer::Impl::catch_up(Table& t, Copy& c, const model::Partition& p) {
   }
   if (now.at < c.catch_up_until || unhealed) return;
   c.caught_up = true;
-  say(base::Level::warn, "not-caught-up", "partition " + to_string(p.id) + " serves although it has not heard everything from " +
-                                              (missing.empty() ? "its replicas: who is alive is not known" : missing));
+  say(base::Level::warn, "not-caught-up",
+      "partition " + to_string(p.id) + " serves although it has not heard everything from " +
+          (missing.empty() ? "its replicas: who is alive is not known" : missing));
 }
 
 void PushServer::Impl::on(const EpochsAnswered& in) {
@@ -64,10 +66,18 @@ void PushServer::Impl::fill(Table& t, Copy& c) {
 
 namespace {
 
-size_t slots_heard(const std::vector<model::Assignment>& sources, const Copy& c) {
+// Whose bulk.end speaks for the log of assignment `id`: its own, and those of the children that go on with its log. This
+// copy itself, if it is one of them: that log is its own.
+bool heard(const model::AssignmentId& id, const std::vector<model::Assignment>& children, const Copy& c) {
+  if (c.ends.contains(id)) return true;
+  return std::any_of(children.begin(), children.end(), [&](const auto& a) {
+    return a.source == id && (a.id == c.held.assignment || c.ends.contains(a.id));
+  });
+}
+size_t slots_heard(const std::vector<model::Assignment>& sources, const std::vector<model::Assignment>& children, const Copy& c) {
   std::set<uint32_t> slots;
   for (const auto& a : sources)
-    if (a.id != c.held.assignment && model::answers_reads(a.state) && c.ends.contains(a.id)) slots.insert(a.slot);
+    if (a.id != c.held.assignment && model::answers_reads(a.state) && heard(a.id, children, c)) slots.insert(a.slot);
   return slots.size();
 }
 size_t slot_count(const std::vector<model::Assignment>& assignments) {
@@ -75,8 +85,15 @@ size_t slot_count(const std::vector<model::Assignment>& assignments) {
   for (const auto& a : assignments) slots.insert(a.slot);
   return slots.size();
 }
-bool enough(const std::vector<model::Assignment>& sources, const Copy& c) {
-  return slots_heard(sources, c) >= read_quorum(slot_count(sources));
+bool enough(const std::vector<model::Assignment>& sources, const Copy& c, const std::vector<model::Assignment>& children = {}) {
+  const size_t heard_of = slots_heard(sources, children, c);
+  if (MUTANT("available_before_majority_bulk_end")) return heard_of > 0;
+  return heard_of >= read_quorum(slot_count(sources));
+}
+// One that was there from the split on holds what was acknowledged with its slot since. A replacement does not: what its
+// predecessor acknowledged after the parent had ended is with the child's other slots alone.
+bool of_the_split(const model::Assignment& a, const model::EndedPartition& parent) {
+  return a.source.none() || std::any_of(parent.parent_assignments.begin(), parent.parent_assignments.end(), [&](const auto& p) { return p.id == a.source; });
 }
 
 }  // namespace
@@ -92,8 +109,9 @@ bool PushServer::Impl::filled(const Table& t, const Copy& c) const {
   const auto* p = t.map->find(c.held.partition);
   if (p == nullptr) return false;
   if (enough(p->assignments, c)) return true;
+  const auto* own = model::find_assignment(*p, c.held.assignment);
   for (const auto& e : t.map->ended)
-    if (e.id == p->parent && enough(e.parent_assignments, c)) return true;
+    if (e.id == p->parent && own != nullptr && of_the_split(*own, e) && enough(e.parent_assignments, c, p->assignments)) return true;
   return false;
 }
 
@@ -150,7 +168,8 @@ void PushServer::Impl::on(const Created& in) {
 void PushServer::Impl::on(const Divided& in) {
   const auto held = take(dividing, in.parent);
   if (!held) return;
-  if (!in.status) return say(base::Level::error, "divide", "partition " + to_string(in.parent) + ": " + to_string(in.status.error()));
+  if (!in.status)
+    return say(base::Level::error, "divide", "partition " + to_string(in.parent) + ": " + to_string(in.status.error()));
   if (Table* t = table(held->table)) end_under_way(*t, held->tag);
 }
 
@@ -172,7 +191,8 @@ void PushServer::Impl::on(const SetAsideDone& in) {
 
 void PushServer::Impl::drop(Copy& c, std::string why) {
   if (std::exchange(c.dropping, true)) return;
-  if (Table* t = table(c.held.table); t != nullptr && t->map) dropping[c.held.assignment] = {c.held.table, hold_back(*t), false};
+  if (Table* t = table(c.held.table); t != nullptr && t->map)
+    dropping[c.held.assignment] = {c.held.table, hold_back(*t), false};
   emit(Drop{c.held.partition, c.held.assignment, std::move(why)});
 }
 
@@ -181,7 +201,8 @@ void PushServer::Impl::on(const Dropped& in) {
   const auto held = take(dropping, in.assignment);
   if (in.status) {
     if (const Copy* c = copy(in.assignment))
-      if (std::erase_if(self.children, [&](const auto& known) { return known.child == c->held.partition; }) > 0) remember();
+      if (std::erase_if(self.children, [&](const auto& known) { return known.child == c->held.partition; }) > 0)
+        remember();
     if (const Copy* c = copy(in.assignment))
       if (Table* t = table(c->held.table)) t->arrange_at = now.at;  // another tenure of it may be due
     remove(in.assignment);
@@ -192,8 +213,10 @@ void PushServer::Impl::on(const Dropped& in) {
   if (held)
     if (Table* t = table(held->table)) end_under_way(*t, held->tag);
   if (call == drops.end()) return;
-  if (in.status) emit(Answer{call->second, model::Lsn{1}});
-  else answer_error(call->second, in.status.error());
+  if (in.status)
+    emit(Answer{call->second, model::Lsn{1}});
+  else
+    answer_error(call->second, in.status.error());
   drops.erase(call);
 }
 
@@ -206,7 +229,8 @@ void PushServer::Impl::on(const DropAsked& in) {
   if (c == nullptr) return emit(Answer{in.call, model::Lsn{0}});
   const Table* t = table(m.table_uuid);
   if (t == nullptr || !t->map) return refuse("the map of the table is not known here");
-  if (c->held.table != m.table_uuid || c->held.partition != m.partition) return refuse("the assignment is of another partition");
+  if (c->held.table != m.table_uuid || c->held.partition != m.partition)
+    return refuse("the assignment is of another partition");
   if (c->role != Role::old || !c->held.aside) return refuse("METADATA does not say that this copy should go");
   if (c->dropping) return refuse("it is being dropped already");
   if (setting_aside.contains(m.assignment)) return refuse("it is being set aside");

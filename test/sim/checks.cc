@@ -56,6 +56,8 @@ void Checks::dying(Host& host) {
   if (!engine) return;
   for (const auto& tenure : engine->tenures()) {
     if (tenure.state != store::TenureState::live) continue;
+    cluster_.scheduler.note("died_with", host.id.name, to_string(tenure.id.assignment), engine->applied(tenure.id.partition)->lsn.value,
+                            engine->durable(tenure.id.partition)->lsn.value, engine->log_end(tenure.id.partition)->lsn.value);
     auto& keys = host.last_held[table_name(tenure.table)];
     for (auto& [key, stored] : content(*engine, tenure.id.partition)) keys[key] = std::max(keys[key], stored.version);
   }
@@ -67,10 +69,11 @@ Checks::Content Checks::content(store::Engine& engine, const model::PartitionId&
   range.tombstones = true;
   range.records_max = 100000;
   range.bytes_max = 1 << 30;
-  (void)engine.scan(partition, range, [&](std::string_view key, const store::Found& found) {
+  const auto end = engine.scan(partition, range, [&](std::string_view key, const store::Found& found) {
     out[std::string(key)] = {found.deleted, found.version, std::string(found.value)};
     return true;
   });
+  if (!end) cluster_.scheduler.note("scan_failed", to_string(end.error()));
   return out;
 }
 
@@ -145,7 +148,7 @@ void Checks::dropping(Host& host, const store::TenureId& id, const std::string& 
     for (const auto& a : p->assignments) {
       slots.insert(a.slot);
       Host* other = cluster_.find(a.server);
-      if (other && other != &host && !other->gone && held(*other, name, key) >= stored.version) holding.insert(a.slot);
+      if (other && !other->gone && held(*other, name, key) >= stored.version) holding.insert(a.slot);
     }
     if (holding.size() < majority(slots.size()))
       return fail(host.id.name + " drops " + key + " of " + name + " though only " + std::to_string(holding.size()) + " servers have it");
@@ -160,7 +163,9 @@ void Checks::sweep() {
     for (const auto& tenure : engine.tenures()) {
       const auto durable = engine.durable(tenure.id.partition), applied = engine.applied(tenure.id.partition);
       if (tenure.state != store::TenureState::live) continue;
-      if (durable && applied && applied->lsn > durable->lsn) fail(name + ": the index is past the durable journal");
+      // A child's row says where its parent ended before it is in the index: nothing of its own is applied then.
+      if (durable && applied && applied->lsn > durable->lsn && applied->lsn > tenure.log_start.lsn) 
+        fail(name + ": the index is past the durable journal: applied " + to_string(applied->lsn) + ", durable " + to_string(durable->lsn) + " of " + to_string(tenure.id.partition));
       const auto table = table_name(tenure.table);
       auto& newest = newest_[name][tenure.id.assignment];
       for (const auto& [key, stored] : content(engine, tenure.id.partition)) {
@@ -172,8 +177,13 @@ void Checks::sweep() {
       }
       if (damaged(tenure)) continue;
       const auto now = content(engine, tenure.id.partition);
+      if (cluster_.scheduler.tracing()) {
+        std::string keys;
+        for (const auto& [key, stored] : now) keys += key + " ";
+        cluster_.scheduler.note("swept", name, to_string(tenure.id.assignment), keys);
+      }
       for (const auto& [key, version] : newest)
-        if (tenure.interval.contains(key) && !now.contains(key) && !damage_) fail(name + ": " + key + " was there and is gone");
+        if (tenure.interval.contains(key) && !now.contains(key) && !damage_) fail(name + ": " + key + " at " + to_string(version) + " was there and is gone");
     }
   }
 }

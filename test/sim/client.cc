@@ -1,5 +1,8 @@
 #include "test/sim/client.h"
 
+#include "test/sim/partd.h"
+#include "test/sim/pusher.h"
+
 namespace cantle::sim {
 
 using base::Code;
@@ -126,16 +129,30 @@ void Client::get(const std::string& to, const std::string& table, const std::str
     base::Result<model::GetReply> result = r ? base::Result<model::GetReply>(std::any_cast<model::GetReply>(*r)) : base::fail(r.error());
     if (result) {
       if (const auto why = history_.refute(table, key, false, result->version, result->value); !why.empty()) violation("read: " + why);
-      if (result->version < least)
+      if (result->version < least && everybody_has_the_map(table, key))
         violation("read at majority of " + key + " gave " + to_string(result->version) + " after " + to_string(least) + " was acknowledged");
     } else if (result.error().code == Code::not_found && !least.none()) {
       // A delete is newer than what was acknowledged, or something is wrong: the answer carries the tombstone's version.
       const auto raw = base::from_hex(result.error().detail);
       const auto version = raw ? model::Version::from_bytes(*raw) : base::fail(Code::invalid, "");
-      if (!version || *version < least) violation("read at majority of " + key + " found nothing after " + to_string(least) + " was acknowledged");
+      if ((!version || *version < least) && everybody_has_the_map(table, key)) violation("read at majority of " + key + " found nothing after " + to_string(least) + " was acknowledged");
     }
     if (done) done(result);
   });
+}
+
+// A server that is cut off from its maps answers from before a split or a move that it has not heard of; push tables do not
+// promise more. What a majority read promises holds where every server has the key's present entry.
+bool Client::everybody_has_the_map(const std::string& table, const std::string& key) const {
+  const MapPtr map = cluster_.maps.current(table);
+  const model::Partition* p = map && !map->dropped ? map->find(key) : nullptr;
+  if (!p) return false;
+  for (const auto& [name, host] : cluster_.hosts) {
+    if (!host->partd.alive() || !host->partd_node || !host->partd_node->machine()) continue;
+    const MapPtr installed = host->partd_node->machine()->installed(table);
+    if (installed && installed->txnseq < p->min_txnseq) return false;
+  }
+  return true;
 }
 
 void Client::scan_more(std::shared_ptr<Scan> scan) {

@@ -54,6 +54,7 @@ class Client {
   std::string any_host();
   std::string any_key() { return key(random().below(load_.keys)); }
   base::Random& random() { return process_.random(); }
+  bool everybody_has_the_map(const std::string& table, const std::string& key) const;
   void violation(const std::string& text);
 
   Cluster& cluster_;

@@ -59,21 +59,29 @@ void Operator::take(const std::string& table, const model::AttemptId& attempt, b
   if (drives_.contains(attempt) || taking_.contains(attempt) || !session_->connected()) return;
   taking_.insert(attempt);
   const coord::Task task{process_.host(), table, is_split ? "split" : "replace"};
-  session_->create(cluster_.maps.layout().op_task(attempt), coord::task_text(task), coord::CreateMode::ephemeral,
-                   [this, table, attempt, is_split](base::Result<std::string> r) {
-                     taking_.erase(attempt);
-                     if (!r) return;  // somebody else, or unknown: looked at again on the next round
-                     Drive drive;
-                     drive.table = table;
-                     drive.attempt = attempt;
-                     if (is_split)
-                       drive.driver = std::make_unique<proto::SplitDriver>(attempt);
-                     else
-                       drive.driver = std::make_unique<proto::ReplaceDriver>(attempt);
-                     drives_[attempt] = std::move(drive);
-                     input(attempt, driver::Begin{process_.now()});
-                     tick(attempt);
-                   });
+  const auto path = cluster_.maps.layout().op_task(attempt);
+  session_->create(path, coord::task_text(task), coord::CreateMode::ephemeral, [this, path, table, attempt, is_split](base::Result<std::string> r) {
+    taking_.erase(attempt);
+    if (r) return drive(table, attempt, is_split);
+    if (r.error().code != Code::exists) return;  // looked at again on the next round
+    // Perhaps our own, from a try whose answer was lost.
+    session_->exists(path, nullptr, [this, table, attempt, is_split](base::Result<coord::Stat> stat) {
+      if (stat && stat->ephemeral_owner == session_->session_id() && !drives_.contains(attempt)) drive(table, attempt, is_split);
+    });
+  });
+}
+
+void Operator::drive(const std::string& table, const model::AttemptId& attempt, bool is_split) {
+  Drive begun;
+  begun.table = table;
+  begun.attempt = attempt;
+  if (is_split)
+    begun.driver = std::make_unique<proto::SplitDriver>(attempt);
+  else
+    begun.driver = std::make_unique<proto::ReplaceDriver>(attempt);
+  drives_[attempt] = std::move(begun);
+  input(attempt, driver::Begin{process_.now()});
+  tick(attempt);
 }
 
 void Operator::tick(const model::AttemptId& attempt) {

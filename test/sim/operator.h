@@ -51,6 +51,7 @@ class Operator {
   };
   void look_around();
   void take(const std::string& table, const model::AttemptId& attempt, bool is_split);
+  void drive(const std::string& table, const model::AttemptId& attempt, bool is_split);
   void tick(const model::AttemptId& attempt);
   void input(const model::AttemptId& attempt, proto::driver::Input in);
   void perform(Drive& drive, const proto::driver::Look& e);

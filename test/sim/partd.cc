@@ -62,6 +62,11 @@ void PartdNode::open_store() {
   auto engine = store::Engine::open({disk_, indexes_, executor_, process_, page_.get()}, cluster_.engine, dir_->identity());
   if (!engine) return fatal("engine: " + to_string(engine.error()));
   engine_ = std::move(*engine);
+  for (const auto& t : engine_->tenures())
+    if (const auto end = engine_->log_end(t.id.partition))
+      cluster_.scheduler.note("back_with", host_.id.name, to_string(t.id.assignment), t.applied.lsn.value, end->lsn.value, engine_->size(t.id.partition).records);
+  const auto& report = engine_->report();
+  cluster_.scheduler.note("recovered", host_.id.name, report.frames, report.torn_bytes, report.damaged.size(), report.index_rebuilt);
   engine_->on_fatal([this](const base::Error& error) { fatal("store: " + to_string(error)); });
   engine_->on_read_only([this](bool read_only, const std::string& reason) {
     read_only_ = read_only;

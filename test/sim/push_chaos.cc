@@ -7,6 +7,10 @@
 
 namespace cantle::sim {
 
+namespace {
+constexpr uint64_t kDiskBytes = 64 << 20;  // far more than a run writes
+}
+
 void PushWorld::plan_strike() {
   cluster_.scheduler.after(cluster_.scheduler.between(chaos_.every_min, chaos_.every_max), [this] {
     if (calm_) return;
@@ -109,9 +113,8 @@ std::vector<Fn> PushWorld::strikes() {
   });
   add(chaos_.full, [&, this] {
     Host& h = any_host();
-    const uint64_t before = h.medium.faults().bytes_max;
     h.medium.faults().bytes_max = 0;
-    s.after(s.between(100ms, 2s), [&h, before] { h.medium.faults().bytes_max = std::max<uint64_t>(before, 8 << 20); });
+    s.after(s.between(100ms, 2s), [&h] { h.medium.faults().bytes_max = kDiskBytes; });
   });
   add(chaos_.slow_disk, [&, this] { cluster_.times.slow = random.chance(0.5) ? 0 : 0.05; });
   add(chaos_.split, [this] { random_split(); });
@@ -127,6 +130,11 @@ std::vector<Fn> PushWorld::strikes() {
     cluster_.kill_partd(h);
     cluster_.kill_push(h);
     s.after(1ms, [this, &h] {
+      // Started meanwhile by whoever else meant to: not under its feet.
+      cluster_.kill_partd(h);
+      cluster_.kill_push(h);
+      h.partd_node.reset();
+      h.push_node.reset();
       h.wiped = true;
       h.medium.wipe();
       h.index.clear();
@@ -276,7 +284,7 @@ void PushWorld::stop_faults() {
     h->partd.arm_crash(0);
     h->push.arm_crash(0);
     h->medium.faults().fail_sync = 0;
-    h->medium.faults().bytes_max = 64 << 20;
+    h->medium.faults().bytes_max = kDiskBytes;
     h->clock->wall_offset_ms = 0;
   }
   for (auto& o : operators_)
