@@ -60,8 +60,10 @@ void Service::perform(push::Append& e) {
   auto point = std::make_shared<model::LogPoint>();
   const auto done = [this, id = e.batch, point](base::Result<model::Lsn> durable) {
     CRASH_POINT("partd.durable");
-    if (durable) input(push::Appended{id, *point});
-    else input(push::Appended{id, base::fail(later(durable.error()))});
+    if (durable)
+      input(push::Appended{id, *point});
+    else
+      input(push::Appended{id, base::fail(later(durable.error()))});
   };
   auto lsn = engine_->append(e.log, batch.payload, done);
   if (!lsn) {
@@ -119,8 +121,10 @@ void Service::perform(push::AppendReceived& e) {
   auto& call = calls_.at(e.call);
   auto point = std::make_shared<model::LogPoint>();
   const auto done = [this, id = e.call, point](base::Result<model::Lsn> durable) {
-    if (durable) input(push::ReceivedAppended{id, *point});
-    else input(push::ReceivedAppended{id, base::fail(later(durable.error()))});
+    if (durable)
+      input(push::ReceivedAppended{id, *point});
+    else
+      input(push::ReceivedAppended{id, base::fail(later(durable.error()))});
   };
   auto lsn = engine_->append(e.log, std::exchange(call.records, {}), done);
   if (!lsn) return input(push::ReceivedAppended{e.call, base::fail(std::move(lsn).error())});
@@ -142,10 +146,11 @@ void Service::perform(push::Answer& e) {
 void Service::perform(push::AskEpochs& e) {
   const auto partition = e.envelope.partition;
   const auto of = e.envelope.to_assignment;
-  links_->call(e.to, "epochs", wire::encode(model::Epochs{e.envelope}), kReadTimeout, [this, partition, of](base::Result<std::string_view> answer) {
-    if (!answer) return input(push::EpochsAnswered{partition, of, base::fail(answer.error())});
-    input(push::EpochsAnswered{partition, of, wire::decode<model::EpochsReply>(*answer)});
-  });
+  links_->call(e.to, "epochs", wire::encode(model::Epochs{e.envelope}), kReadTimeout,
+               [this, partition, of](base::Result<std::string_view> answer) {
+                 if (!answer) return input(push::EpochsAnswered{partition, of, base::fail(answer.error())});
+                 input(push::EpochsAnswered{partition, of, wire::decode<model::EpochsReply>(*answer)});
+               });
 }
 
 void Service::perform(push::SendBeacon& e) {
@@ -155,18 +160,23 @@ void Service::perform(push::SendBeacon& e) {
 // --- copies -----------------------------------------------------------------------------------------------------
 
 void Service::perform(push::Create& e) {
-  base::log(base::Level::notice, "begin", {{"table", e.table}, {"partition", to_string(e.copy.partition)}, {"assignment", to_string(e.copy.assignment)},
-                                          {"interval", to_string(e.copy.interval)}});
+  base::log(base::Level::notice, "begin",
+            {{"table", e.table},
+             {"partition", to_string(e.copy.partition)},
+             {"assignment", to_string(e.copy.assignment)},
+             {"interval", to_string(e.copy.interval)}});
   const auto partition = e.copy.partition;
   const auto done = [this, partition](base::Status s) { input(push::Created{partition, std::move(s)}); };
-  const auto begun = engine_->create({{partition, e.copy.assignment}, e.copy.table, e.copy.region, e.copy.interval}, done);
+  const auto begun =
+      engine_->create({{partition, e.copy.assignment}, e.copy.table, e.copy.region, e.copy.interval}, done);
   if (begun) return;
   if (begun.error().code == Code::exists) return input(push::Created{partition, base::ok()});
   input(push::Created{partition, base::fail(begun.error())});
 }
 
 void Service::perform(push::Divide& e) {
-  base::log(base::Level::notice, "divide", {{"parent", to_string(e.parent)}, {"at", base::escape(e.point)}, {"attempt", to_string(e.attempt)}});
+  base::log(base::Level::notice, "divide",
+            {{"parent", to_string(e.parent)}, {"at", base::escape(e.point)}, {"attempt", to_string(e.attempt)}});
   const auto child = [](const push::Child& c) { return store::ChildSpec{c.partition, c.region, c.assignment}; };
   const auto done = [this, parent = e.parent](base::Status s) {
     CRASH_POINT("partd.divided");
@@ -177,15 +187,23 @@ void Service::perform(push::Divide& e) {
 }
 
 void Service::perform(push::SetAside& e) {
-  base::log(base::Level::notice, "set-aside", {{"partition", to_string(e.partition)}, {"assignment", to_string(e.assignment)}});
-  const auto done = [this, assignment = e.assignment](base::Status s) { input(push::SetAsideDone{assignment, std::move(s)}); };
-  if (const auto begun = engine_->set_aside({e.partition, e.assignment}, done); !begun) input(push::SetAsideDone{e.assignment, base::fail(begun.error())});
+  base::log(base::Level::notice, "set-aside",
+            {{"partition", to_string(e.partition)}, {"assignment", to_string(e.assignment)}});
+  const auto done = [this, assignment = e.assignment](base::Status s) {
+    input(push::SetAsideDone{assignment, std::move(s)});
+  };
+  if (const auto begun = engine_->set_aside({e.partition, e.assignment}, done); !begun)
+    input(push::SetAsideDone{e.assignment, base::fail(begun.error())});
 }
 
 void Service::perform(push::Drop& e) {
-  base::log(base::Level::notice, "drop", {{"partition", to_string(e.partition)}, {"assignment", to_string(e.assignment)}, {"why", e.why}});
-  const auto done = [this, assignment = e.assignment](base::Status s) { input(push::Dropped{assignment, std::move(s)}); };
-  if (const auto begun = engine_->drop({e.partition, e.assignment}, done); !begun) input(push::Dropped{e.assignment, base::fail(begun.error())});
+  base::log(base::Level::notice, "drop",
+            {{"partition", to_string(e.partition)}, {"assignment", to_string(e.assignment)}, {"why", e.why}});
+  const auto done = [this, assignment = e.assignment](base::Status s) {
+    input(push::Dropped{assignment, std::move(s)});
+  };
+  if (const auto begun = engine_->drop({e.partition, e.assignment}, done); !begun)
+    input(push::Dropped{e.assignment, base::fail(begun.error())});
 }
 
 void Service::perform(push::Remember& e) {
@@ -193,7 +211,8 @@ void Service::perform(push::Remember& e) {
   state_.children = e.children;
   if (auto saved = state_.save(disk_); !saved) {
     // Full disk: what is remembered only makes the next start stricter. Any other error is final.
-    if (saved.error().code == Code::no_space) return base::log(base::Level::warn, "remember", {{"error", to_string(saved.error())}});
+    if (saved.error().code == Code::no_space)
+      return base::log(base::Level::warn, "remember", {{"error", to_string(saved.error())}});
     fail(std::move(saved).error());
   }
 }
@@ -201,7 +220,8 @@ void Service::perform(push::Remember& e) {
 void Service::perform(push::SetLive& e) { page_->set_confirmed({e.own, e.target}, e.point); }
 void Service::perform(push::MarkWhole& e) {
   auto done = [](const base::Status& s) {
-    if (!s) base::log(base::Level::warn, "mark-whole", {{"error", to_string(s.error())}});  // the next start heals again
+    if (!s)
+      base::log(base::Level::warn, "mark-whole", {{"error", to_string(s.error())}});  // the next start heals again
   };
   if (auto begun = engine_->mark_whole({e.partition, e.assignment}, done); !begun) done(begun);
 }

@@ -14,7 +14,11 @@ constexpr base::Duration kRetry = std::chrono::milliseconds(300);
 }
 
 Enrollment::Enrollment(io::Loop& loop, coord::Session& session, coord::Layout layout, EnrollSpec spec, Done done)
-    : session_(session), layout_(std::move(layout)), spec_(std::move(spec)), done_(std::move(done)), retry_(loop, [this] { begin(); }) {}
+    : session_(session),
+      layout_(std::move(layout)),
+      spec_(std::move(spec)),
+      done_(std::move(done)),
+      retry_(loop, [this] { begin(); }) {}
 Enrollment::~Enrollment() { *alive_ = false; }
 
 template <class F>
@@ -41,19 +45,21 @@ void Enrollment::begin() {
   before_.reset();
   found_ = {};
   session_.sync(layout_.info(spec_.server), guarded([this](base::Result<base::Nothing> synced) {
-    if (!synced) return again();
-    session_.get(layout_.info(spec_.server), nullptr, guarded([this](base::Result<coord::Node> node) {
-      if (!node && node.error().code == Code::not_found) return find_event();
-      if (!node) return again();
-      auto info = coord::parse_info(node->value);
-      if (!info) return finish(base::fail(Code::identity, "nodes/info/" + spec_.server.name + ": " + info.error().text));
-      before_ = *info;
-      before_version_ = node->stat.version;
-      found_.number = info->number;
-      if (spec_.first_start || info->number.value == 0) return find_event();
-      write_info();
-    }));
-  }));
+                  if (!synced) return again();
+                  session_.get(layout_.info(spec_.server), nullptr, guarded([this](base::Result<coord::Node> node) {
+                                 if (!node && node.error().code == Code::not_found) return find_event();
+                                 if (!node) return again();
+                                 auto info = coord::parse_info(node->value);
+                                 if (!info)
+                                   return finish(base::fail(
+                                       Code::identity, "nodes/info/" + spec_.server.name + ": " + info.error().text));
+                                 before_ = *info;
+                                 before_version_ = node->stat.version;
+                                 found_.number = info->number;
+                                 if (spec_.first_start || info->number.value == 0) return find_event();
+                                 write_info();
+                               }));
+                }));
 }
 
 // Looks through all arrivals: for the one that this data directory made in a try whose answer was lost, and for
@@ -61,25 +67,29 @@ void Enrollment::begin() {
 void Enrollment::find_event() {
   found_.number = {};
   session_.children(layout_.arrivals(), nullptr, guarded([this](base::Result<coord::Children> events) {
-    if (!events && events.error().code == Code::not_found)
-      return finish(base::fail(Code::identity, "there is no cluster at " + layout_.root() + ": zkctl init makes one"));
-    if (!events) return again();
-    look_at(events->names, 0);
-  }));
+                      if (!events && events.error().code == Code::not_found)
+                        return finish(base::fail(
+                            Code::identity, "there is no cluster at " + layout_.root() + ": zkctl init makes one"));
+                      if (!events) return again();
+                      look_at(events->names, 0);
+                    }));
 }
 
 void Enrollment::look_at(std::vector<std::string> names, size_t i) {
   if (i == names.size()) return found_.number.value != 0 ? write_info() : ask_for_name();
   const auto path = layout_.arrivals() + "/" + names[i];
   session_.get(path, nullptr, guarded([this, names = std::move(names), i, path](base::Result<coord::Node> node) {
-    if (!node && node.error().code != Code::not_found) return again();
-    if (node)
-      if (const auto event = coord::parse_arrival(node->value); event && event->server == spec_.server && event->kind == coord::Arrival::Kind::arrival) {
-        if (event->instance != spec_.instance) found_.known_name = true;
-        else if (const auto number = coord::sequence_of(path); number && *number != 0) found_.number = {*number};
-      }
-    look_at(names, i + 1);
-  }));
+                 if (!node && node.error().code != Code::not_found) return again();
+                 if (node)
+                   if (const auto event = coord::parse_arrival(node->value);
+                       event && event->server == spec_.server && event->kind == coord::Arrival::Kind::arrival) {
+                     if (event->instance != spec_.instance)
+                       found_.known_name = true;
+                     else if (const auto number = coord::sequence_of(path); number && *number != 0)
+                       found_.number = {*number};
+                   }
+                 look_at(names, i + 1);
+               }));
 }
 
 void Enrollment::ask_for_name() {
@@ -125,7 +135,8 @@ void Enrollment::write_info() {
   if (!before_)
     return session_.create(path, coord::info_text(info), coord::CreateMode::persistent,
                            guarded([written](base::Result<std::string> made) { written(made.has_value()); }));
-  session_.set(path, coord::info_text(info), before_version_, guarded([written](base::Result<coord::Stat> set) { written(set.has_value()); }));
+  session_.set(path, coord::info_text(info), before_version_,
+               guarded([written](base::Result<coord::Stat> set) { written(set.has_value()); }));
 }
 
 }  // namespace cantle::partd

@@ -13,7 +13,7 @@ using base::Level;
 namespace {
 constexpr base::Duration kChangeTimeout = std::chrono::seconds(10);
 constexpr base::Duration kMapTimeout = std::chrono::seconds(5);
-}
+}  // namespace
 
 // --- who lives ----------------------------------------------------------------------------------------------
 
@@ -46,17 +46,23 @@ void Service::live_came() {
   }
   links_->refresh();
   read_numbers();
-  if (std::exchange(live_again_, false)) timers_.after(client::kServersRefreshMin, [this, alive = alive_] { if (*alive) read_live(); });
+  if (std::exchange(live_again_, false))
+    timers_.after(client::kServersRefreshMin, [this, alive = alive_] {
+      if (*alive) read_live();
+    });
 }
 
 // A server's number never changes: it is read once.
 void Service::read_numbers() {
   for (const auto& entry : servers_->all()) {
-    if (entry.active.role != coord::Role::partd || numbers_.contains(entry.id) || !asking_number_.insert(entry.id).second) continue;
+    if (entry.active.role != coord::Role::partd || numbers_.contains(entry.id) ||
+        !asking_number_.insert(entry.id).second)
+      continue;
     session_->get(layout_.info(entry.id), nullptr, [this, id = entry.id](base::Result<coord::Node> node) {
       asking_number_.erase(id);
       if (!node) return;
-      if (const auto info = coord::parse_info(node->value); info && info->number.value != 0) numbers_[id] = info->number;
+      if (const auto info = coord::parse_info(node->value); info && info->number.value != 0)
+        numbers_[id] = info->number;
     });
   }
 }
@@ -66,13 +72,14 @@ void Service::read_numbers() {
 // A new data directory under a known name: if METADATA gives that name anything to hold, it is lost here, and this
 // server must not even register (S6).
 void Service::check_name(std::function<void(base::Status)> answer) {
-  session_->children(layout_.distributions(), nullptr, [this, answer = std::move(answer)](base::Result<coord::Children> children) {
-    if (!children) return answer(base::fail(children.error()));
-    std::vector<std::string> tables;
-    for (const auto& name : children->names)
-      if (const auto d = coord::parse_distribution(name)) tables.push_back(d->table);
-    check_tables(std::move(tables), answer);
-  });
+  session_->children(layout_.distributions(), nullptr,
+                     [this, answer = std::move(answer)](base::Result<coord::Children> children) {
+                       if (!children) return answer(base::fail(children.error()));
+                       std::vector<std::string> tables;
+                       for (const auto& name : children->names)
+                         if (const auto d = coord::parse_distribution(name)) tables.push_back(d->table);
+                       check_tables(std::move(tables), answer);
+                     });
 }
 
 namespace {
@@ -81,7 +88,8 @@ bool holds(const std::vector<model::Assignment>& assignments, const model::Serve
   return std::any_of(assignments.begin(), assignments.end(), [&](const auto& a) { return a.server == server; });
 }
 bool holds(const model::Partition& p, const model::ServerId& server) {
-  return holds(p.assignments, server) || (p.split && (holds(p.split->low.assignments, server) || holds(p.split->high.assignments, server)));
+  return holds(p.assignments, server) ||
+         (p.split && (holds(p.split->low.assignments, server) || holds(p.split->high.assignments, server)));
 }
 
 }  // namespace
@@ -90,15 +98,20 @@ void Service::check_tables(std::vector<std::string> tables, std::function<void(b
   if (tables.empty()) return answer(base::ok());
   const auto table = tables.back();
   tables.pop_back();
-  md_->get(table, {}, kMapTimeout, [this, table, tables, answer](base::Result<std::shared_ptr<const model::Metadata>> map) {
-    if (!map && map.error().code != Code::no_such_table) return answer(base::fail(map.error()));
-    if (map && !(*map)->dropped)
-      for (const auto& p : (*map)->partitions)
-        if (holds(p, self_))
-          return answer(base::fail(Code::identity, "METADATA of table " + table + " says that server " + self_.name + " holds partition " + to_string(p.id) +
-                                                       ", and this data directory is new. Bring the old one back; if it is lost: zkctl node replace " + self_.name));
-    check_tables(tables, answer);
-  });
+  md_->get(
+      table, {}, kMapTimeout, [this, table, tables, answer](base::Result<std::shared_ptr<const model::Metadata>> map) {
+        if (!map && map.error().code != Code::no_such_table) return answer(base::fail(map.error()));
+        if (map && !(*map)->dropped)
+          for (const auto& p : (*map)->partitions)
+            if (holds(p, self_))
+              return answer(base::fail(
+                  Code::identity,
+                  "METADATA of table " + table + " says that server " + self_.name + " holds partition " +
+                      to_string(p.id) +
+                      ", and this data directory is new. Bring the old one back; if it is lost: zkctl node replace " +
+                      self_.name));
+        check_tables(tables, answer);
+      });
 }
 
 // --- which tables ---------------------------------------------------------------------------------------------
@@ -139,7 +152,9 @@ void Service::follow(const std::string& table, model::Keyspace keyspace) {
     tables_[table].gone = true;
     ask_about_dropped();
   };
-  events.on_alarm = [table](const base::Error& error) { base::log(Level::error, "map-alarm", {{"table", table}, {"error", to_string(error)}}); };
+  events.on_alarm = [table](const base::Error& error) {
+    base::log(Level::error, "map-alarm", {{"table", table}, {"error", to_string(error)}});
+  };
   t.follower = std::make_unique<client::MapFollower>(*md_, table, std::move(events));
 }
 
@@ -207,9 +222,11 @@ void Service::publish_observed(const std::string& table) {
   };
   session_->get(path, nullptr, [this, path, text, written](base::Result<coord::Node> node) {
     if (node)
-      return session_->set(path, text, node->stat.version, [written](base::Result<coord::Stat> r) { written(r ? nullptr : &r.error()); });
+      return session_->set(path, text, node->stat.version,
+                           [written](base::Result<coord::Stat> r) { written(r ? nullptr : &r.error()); });
     if (node.error().code != Code::not_found) return written(&node.error());
-    session_->create(path, text, coord::CreateMode::persistent, [written](base::Result<std::string> r) { written(r ? nullptr : &r.error()); });
+    session_->create(path, text, coord::CreateMode::persistent,
+                     [written](base::Result<std::string> r) { written(r ? nullptr : &r.error()); });
   });
 }
 
@@ -230,14 +247,16 @@ void Service::perform(push::MarkAvailable& e) {
   spec.table = e.table;
   spec.operations = {model::ops::MarkAvailable{e.assignment, self_}};
   spec.gather = true;
-  base::log(Level::info, "filled", {{"table", e.table}, {"partition", to_string(e.partition)}, {"assignment", to_string(e.assignment)}});
+  base::log(Level::info, "filled",
+            {{"table", e.table}, {"partition", to_string(e.partition)}, {"assignment", to_string(e.assignment)}});
   md_->change(std::move(spec), kChangeTimeout, [this, table = e.table](base::Result<model::MdChangeReply> r) {
     if (!r) base::log(Level::warn, "mark-available", {{"table", table}, {"error", to_string(r.error())}});
     hint(table, r ? r->txnseq : model::TxnSeq{});
   });
 }
 
-// regions/<n>/systems/<server>: tenure and log end, for people and for a rebuild. Written at start, fill, split and stop.
+// regions/<n>/systems/<server>: tenure and log end, for people and for a rebuild. Written at start, fill, split and
+// stop.
 void Service::publish_systems() {
   for (const auto& c : machine_->copies()) {
     if (c.copy.aside || c.role == "unknown" || c.role == "child") continue;
@@ -258,7 +277,7 @@ void Service::publish_systems() {
 void Service::next_system() {
   if (writing_system_ || systems_.empty() || !session_->connected()) return;
   writing_system_ = true;
-  auto [path, text] = std::move(systems_.front());
+  const std::string path = std::move(systems_.front().first), text = std::move(systems_.front().second);
   systems_.pop_front();
   const auto next = [this, alive = alive_] {
     if (!*alive) return;
@@ -301,8 +320,8 @@ void Service::read_positions() {
 
 // --- requests that wait for a newer map -----------------------------------------------------------------------------
 
-void Service::park(const std::string& table, model::TxnSeq at_least, base::Instant deadline, size_t bytes, std::function<void()> again,
-                   std::function<void()> give_up) {
+void Service::park(const std::string& table, model::TxnSeq at_least, base::Instant deadline, size_t bytes,
+                   std::function<void()> again, std::function<void()> give_up) {
   hint(table, at_least);
   if (parked_count_ >= kParkedMax || parked_bytes_ + bytes > kParkedBytesMax) return give_up();
   parked_count_++;
@@ -310,10 +329,11 @@ void Service::park(const std::string& table, model::TxnSeq at_least, base::Insta
   parked_[table].push_back({deadline, at_least, bytes, std::move(again), std::move(give_up)});
 }
 
-void Service::park_unknown(const std::string& table, base::Instant deadline, size_t bytes, std::function<void()> again, std::function<void()> give_up) {
+void Service::park_unknown(const std::string& table, base::Instant deadline, size_t bytes, std::function<void()> again,
+                           std::function<void()> give_up) {
   if (!session_->connected()) return give_up();
-  if (const auto it = tables_.find(table); it != tables_.end() && it->second.had_map && !it->second.gone && machine_->installed(table) &&
-                                           machine_->installed(table)->dropped)
+  if (const auto it = tables_.find(table); it != tables_.end() && it->second.had_map && !it->second.gone &&
+                                           machine_->installed(table) && machine_->installed(table)->dropped)
     return give_up();
   park(table, {1}, std::min(deadline, loop_.now() + kUnknownWait), bytes, std::move(again), std::move(give_up));
   if (!tables_.contains(table)) read_tables();
@@ -343,8 +363,10 @@ void Service::unpark(const std::string& table) {
     parked_bytes_ -= p.bytes;
     loop_.defer(std::move(p.again));
   }
-  if (keep.empty()) parked_.erase(it);
-  else it->second = std::move(keep);
+  if (keep.empty())
+    parked_.erase(it);
+  else
+    it->second = std::move(keep);
 }
 
 void Service::expire_parked() {

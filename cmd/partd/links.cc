@@ -35,9 +35,11 @@ rpc::Peer* Links::peer(const model::ServerId& server) {
   return peers_.emplace(server, std::move(made)).first->second.get();
 }
 
-void Links::call(const model::ServerId& to, std::string_view method, std::string_view params, base::Duration timeout, rpc::Peer::Done done) {
+void Links::call(const model::ServerId& to, std::string_view method, std::string_view params, base::Duration timeout,
+                 rpc::Peer::Done done) {
   if (auto* p = peer(to)) return p->call(method, params, timeout, std::move(done));
-  loop_.defer([to, done = std::move(done)] { done(base::fail(base::Code::unavailable, "no address of server " + to.name)); });
+  loop_.defer(
+      [to, done = std::move(done)] { done(base::fail(base::Code::unavailable, "no address of server " + to.name)); });
 }
 
 void Links::notify(const model::ServerId& to, std::string_view method, std::string_view params) {

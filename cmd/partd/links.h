@@ -30,7 +30,8 @@ class Links {
   void want(const std::set<model::ServerId>& servers);
   // Servers may have come, gone or moved.
   void refresh();
-  void call(const model::ServerId& to, std::string_view method, std::string_view params, base::Duration timeout, rpc::Peer::Done done);
+  void call(const model::ServerId& to, std::string_view method, std::string_view params, base::Duration timeout,
+            rpc::Peer::Done done);
   void notify(const model::ServerId& to, std::string_view method, std::string_view params);
   bool up(const model::ServerId& server) const;
 

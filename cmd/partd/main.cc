@@ -17,8 +17,10 @@ base::Status check(partd::Config& config, const daemon::GlobalFlags& flags) {
   TRY_ASSIGN(config.coord, daemon::need_coord(flags));
   TRY_ASSIGN(config.token, daemon::read_token(flags));
   config.cluster = flags.cluster;
-  if (auto valid = coord::validate_cluster_name(config.cluster); !valid) return base::fail(base::Code::usage, valid.error().text);
-  if (auto valid = model::validate_server_id(config.own.id); !valid) return base::fail(base::Code::usage, "--id: " + valid.error().text);
+  if (auto valid = coord::validate_cluster_name(config.cluster); !valid)
+    return base::fail(base::Code::usage, valid.error().text);
+  if (auto valid = model::validate_server_id(config.own.id); !valid)
+    return base::fail(base::Code::usage, "--id: " + valid.error().text);
   if (config.own.data_dir.empty()) return base::fail(base::Code::usage, "--data-dir is required");
   if (::mkdir(config.own.data_dir.c_str(), 0750) != 0 && errno != EEXIST)
     return base::fail(base::errno_error("data directory " + config.own.data_dir, errno));
@@ -43,15 +45,23 @@ base::Result<int> serve(const daemon::GlobalFlags& flags, partd::Config config) 
 
 void add_run_flags(CLI::App& app, partd::Config& config) {
   app.add_option("--rack", config.rack, "Where this server stands: no two replicas of a partition in one rack");
-  app.add_option("--weight", config.weight, "Its share of the data, against the others'")->check(CLI::Range(1, 100000))->capture_default_str();
-  app.add_option("--overlay-mib", config.overlay_mib, "Memory for records not yet in the index")->check(CLI::Range(1, 65536))->capture_default_str();
-  app.add_option("--retention-hours", config.retention_hours, "How long the journal is kept for replicas that have not confirmed")
+  app.add_option("--weight", config.weight, "Its share of the data, against the others'")
+      ->check(CLI::Range(1, 100000))
+      ->capture_default_str();
+  app.add_option("--overlay-mib", config.overlay_mib, "Memory for records not yet in the index")
+      ->check(CLI::Range(1, 65536))
+      ->capture_default_str();
+  app.add_option("--retention-hours", config.retention_hours,
+                 "How long the journal is kept for replicas that have not confirmed")
       ->check(CLI::Range(0, 8760))
       ->capture_default_str();
-  app.add_option("--retention-mib", config.retention_mib, "And how much of it; 0: a tenth of the disk, 64 GiB at most")->capture_default_str();
+  app.add_option("--retention-mib", config.retention_mib, "And how much of it; 0: a tenth of the disk, 64 GiB at most")
+      ->capture_default_str();
   app.add_option("--index-dir", config.index_dir, "Directory of the index; default: index in the data directory");
   app.add_option("--pusher", config.pusher, "Unix socket of the replpush beside it, to be woken there too");
-  app.add_option("--read-threads", config.read_threads, "Threads for reads that wait for the disk")->check(CLI::Range(1, 64))->capture_default_str();
+  app.add_option("--read-threads", config.read_threads, "Threads for reads that wait for the disk")
+      ->check(CLI::Range(1, 64))
+      ->capture_default_str();
   app.add_option("--session-ms", config.session_ms, "Session timeout asked of the coordination service")
       ->check(CLI::Range(500, 60000))
       ->capture_default_str();
@@ -76,10 +86,14 @@ int main(int argc, char** argv) {
     sub->footer(std::string("example: ") + example);
     return sub;
   };
-  auto* hash = verb("hash", "Count and hash the records of each copy in the index", "partd hash --data-dir /var/lib/cantle/p1");
-  auto* verify = verb("verify", "Check journal, root blocks and index of a data directory", "partd verify --data-dir /var/lib/cantle/p1");
-  auto* dump = verb("dump-journal", "List the blocks of the journal", "partd dump-journal --data-dir /var/lib/cantle/p1 --records");
-  auto* snapshot = verb("snapshot", "Write a copy of one partition's records to stdout", "partd snapshot --data-dir /var/lib/cantle/p1 --partition 3f2a >FILE");
+  auto* hash =
+      verb("hash", "Count and hash the records of each copy in the index", "partd hash --data-dir /var/lib/cantle/p1");
+  auto* verify = verb("verify", "Check journal, root blocks and index of a data directory",
+                      "partd verify --data-dir /var/lib/cantle/p1");
+  auto* dump = verb("dump-journal", "List the blocks of the journal",
+                    "partd dump-journal --data-dir /var/lib/cantle/p1 --records");
+  auto* snapshot = verb("snapshot", "Write a copy of one partition's records to stdout",
+                        "partd snapshot --data-dir /var/lib/cantle/p1 --partition 3f2a >FILE");
   auto* restore = verb("restore", "Put the records of a snapshot on stdin back into a partition of a stopped server",
                        "partd restore --data-dir /var/lib/cantle/p1 --partition 3f2a <FILE");
   for (auto* sub : {hash, dump, snapshot, restore})

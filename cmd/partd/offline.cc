@@ -15,7 +15,6 @@
 namespace cantle::partd {
 
 using base::Code;
-using daemon::Cell;
 
 namespace {
 
@@ -25,10 +24,13 @@ constexpr size_t kChunkBytes = size_t{1} << 20;
 constexpr size_t kStdinBytes = size_t{64} << 10;
 constexpr base::Duration kRestoreLimit = std::chrono::minutes(60);
 
-bool named(const Offline& what, const store::TenureId& id) { return to_string(id.partition).rfind(what.partition, 0) == 0; }
+bool named(const Offline& what, const store::TenureId& id) {
+  return to_string(id.partition).rfind(what.partition, 0) == 0;
+}
 
 base::Status check_digits(const Offline& what) {
-  if (!what.partition.empty() && what.partition.size() < kDigitsMin) return base::fail(Code::usage, "--partition needs at least four digits");
+  if (!what.partition.empty() && what.partition.size() < kDigitsMin)
+    return base::fail(Code::usage, "--partition needs at least four digits");
   return base::ok();
 }
 
@@ -45,7 +47,8 @@ base::Result<store::Tenure> only(const Offline& what, const std::vector<store::T
 }
 
 // All records of a copy, a page at a time, each in a snapshot of its own.
-base::Status walk(store::DirectReader& reader, const store::TenureId& id, const std::function<void(std::string_view, const store::Found&)>& each) {
+base::Status walk(store::DirectReader& reader, const store::TenureId& id,
+                  const std::function<void(std::string_view, const store::Found&)>& each) {
   store::ScanRange range;
   range.tombstones = true;
   range.records_max = kPageRecords;
@@ -84,14 +87,16 @@ base::Result<int> hash(const Offline& what) {
   TRY_ASSIGN(auto reader, store::DirectReader::open(what.data_dir, what.index_dir));
   TRY(reader->refresh());
   TRY_ASSIGN(const auto tenures, reader->tenures());
-  daemon::Printer out(what.format, {"partition", "assignment", "state", "interval", "records", "tombstones", "bytes", "hash", "applied"});
+  daemon::Printer out(what.format, {"partition", "assignment", "state", "interval", "records", "tombstones", "bytes",
+                                    "hash", "applied"});
   for (const auto& t : tenures) {
     if (!named(what, t.id)) continue;
     TRY_ASSIGN(const auto sum, content_of(*reader, t.id));
     auto both = sum.records;
     both += sum.tombstones;
-    out.row({to_string(t.id.partition), to_string(t.id.assignment), t.state == store::TenureState::live ? "live" : "aside", to_string(t.interval),
-             sum.record_count, sum.tombstone_count, sum.bytes, base::to_hex(both), t.applied.lsn.value});
+    out.row({to_string(t.id.partition), to_string(t.id.assignment),
+             t.state == store::TenureState::live ? "live" : "aside", to_string(t.interval), sum.record_count,
+             sum.tombstone_count, sum.bytes, base::to_hex(both), t.applied.lsn.value});
   }
   return 0;
 }
@@ -115,7 +120,8 @@ base::Status write_out(std::string& bytes) {
 }  // namespace
 
 base::Result<int> snapshot(const Offline& what) {
-  if (::isatty(STDOUT_FILENO) != 0) return base::fail(Code::usage, "stdout is a terminal: send the snapshot to a file or a pipe");
+  if (::isatty(STDOUT_FILENO) != 0)
+    return base::fail(Code::usage, "stdout is a terminal: send the snapshot to a file or a pipe");
   TRY_ASSIGN(const auto after, base::unescape(what.after));
   store::RealDisk disk(what.data_dir);
   TRY_ASSIGN(const auto identity, store::DataDir::read(disk));
@@ -125,7 +131,8 @@ base::Result<int> snapshot(const Offline& what) {
   TRY_ASSIGN(const auto tenure, only(what, tenures));
   store::SnapshotReader source(*reader, tenure.id, tenure.interval, after);
   std::string out;
-  wire::append_snapshot_head(out, {tenure.table, tenure.id.partition, tenure.id.assignment, identity.server, tenure.interval, tenure.applied, after});
+  wire::append_snapshot_head(out, {tenure.table, tenure.id.partition, tenure.id.assignment, identity.server,
+                                   tenure.interval, tenure.applied, after});
   for (bool last = false; !last;) {
     TRY_ASSIGN(auto chunk, source.next(kChunkBytes));
     last = chunk.last;
@@ -141,7 +148,8 @@ namespace {
 // have: what is newer here stays, and replpush brings the others what they lack.
 class Restoring {
  public:
-  Restoring(io::Loop& loop, store::Engine& engine, store::Tenure tenure) : loop_(loop), engine_(engine), tenure_(std::move(tenure)) {}
+  Restoring(io::Loop& loop, store::Engine& engine, store::Tenure tenure)
+      : loop_(loop), engine_(engine), tenure_(std::move(tenure)) {}
 
   base::Status take(const wire::SnapshotParser::Item& item) {
     if (const auto* head = std::get_if<wire::SnapshotHead>(&item)) {
@@ -156,7 +164,9 @@ class Restoring {
   }
   uint64_t taken() const { return taken_; }
   uint64_t outside() const { return outside_; }
-  base::Status finish() { return wait([&] { return under_way_ == 0; }); }
+  base::Status finish() {
+    return wait([&] { return under_way_ == 0; });
+  }
 
  private:
   base::Status append(std::string records, uint32_t count) {
@@ -175,7 +185,8 @@ class Restoring {
     return error_;
   }
   base::Status wait(const std::function<bool()>& done) {
-    if (!loop_.run_for(kRestoreLimit, [&] { return done() || !error_; })) return base::fail(Code::unavailable, "the journal makes no progress");
+    if (!loop_.run_for(kRestoreLimit, [&] { return done() || !error_; }))
+      return base::fail(Code::unavailable, "the journal makes no progress");
     return error_;
   }
 
@@ -200,7 +211,8 @@ base::Status read_snapshot(Restoring& into) {
     TRY(parser.status());
   }
   TRY(into.finish());
-  if (!parser.complete()) return base::fail(Code::malformed, "the snapshot ends too early; what was read of it is restored");
+  if (!parser.complete())
+    return base::fail(Code::malformed, "the snapshot ends too early; what was read of it is restored");
   return base::ok();
 }
 
@@ -212,8 +224,10 @@ base::Result<int> restore(const Offline& what) {
   store::RealDisk disk(what.data_dir);
   TRY_ASSIGN(const auto known, store::DataDir::read(disk));
   TRY_ASSIGN(const auto dir, store::DataDir::open(disk, {known.server, known.cluster}));  // refused while a server runs
-  store::ThreadExecutor executor([&](auto fn) { loop.post(std::move(fn)); }, [&](auto fn) { loop.defer(std::move(fn)); });
-  store::LmdbIndexFactory indexes(what.index_dir.empty() ? what.data_dir + "/" + std::string(store::kIndexDir) : what.index_dir);
+  store::ThreadExecutor executor([&](auto fn) { loop.post(std::move(fn)); },
+                                 [&](auto fn) { loop.defer(std::move(fn)); });
+  store::LmdbIndexFactory indexes(what.index_dir.empty() ? what.data_dir + "/" + std::string(store::kIndexDir)
+                                                         : what.index_dir);
   TRY_ASSIGN(auto engine, store::Engine::open({disk, indexes, executor, loop}, {}, dir->identity()));
   TRY_ASSIGN(auto tenure, only(what, engine->tenures()));
   Restoring restoring(loop, *engine, std::move(tenure));

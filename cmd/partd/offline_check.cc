@@ -14,8 +14,6 @@
 
 namespace cantle::partd {
 
-using base::Code;
-
 base::Result<store::ContentHash> content_of(store::DirectReader& reader, const store::TenureId& id);
 
 namespace {
@@ -35,8 +33,9 @@ std::string_view kind_word(model::BlockKind kind) {
 }
 
 // From the oldest segment that is needed to the end. Nothing is written.
-base::Result<store::JournalPosition> scan(store::Disk& disk, std::function<base::Status(const store::Frame&, std::string_view)> frame,
-                                          std::function<void(const store::DamagedPlace&, const std::optional<store::Frame>&)> damage) {
+base::Result<store::JournalPosition> scan(
+    store::Disk& disk, std::function<base::Status(const store::Frame&, std::string_view)> frame,
+    std::function<void(const store::DamagedPlace&, const std::optional<store::Frame>&)> damage) {
   TRY_ASSIGN(const auto segments, store::list_segments(disk));
   if (segments.empty()) return store::JournalPosition{};
   store::JournalScan what;
@@ -71,33 +70,44 @@ void verify_roots(store::Disk& disk, Findings& findings) {
   if (roots->newest() != nullptr) return;
   // Before the first checkpoint there is none.
   const auto bytes = disk.read_whole(store::kRootPath, 2 * store::kRootSlot);
-  if (bytes && bytes->find_first_not_of('\0') != std::string::npos) findings.add(std::string(store::kRootPath), "neither root block is good");
+  if (bytes && bytes->find_first_not_of('\0') != std::string::npos)
+    findings.add(std::string(store::kRootPath), "neither root block is good");
 }
 
 // Frames, checksums, records, and each log's chain.
-base::Status verify_journal(store::Disk& disk, Findings& findings, std::map<model::PartitionId, model::LogPoint>& ends) {
+base::Status verify_journal(store::Disk& disk, Findings& findings,
+                            std::map<model::PartitionId, model::LogPoint>& ends) {
   const auto frame = [&](const store::Frame& f, std::string_view payload) -> base::Status {
     const auto& h = f.header;
     if (!model::is_log_block(h.kind)) return base::ok();
     const auto where = "journal " + to_string(f.at);
-    if (auto ok = wire::check_records(payload); !ok) findings.add(where, ok.error().text);
-    else if (ok->records != h.records) findings.add(where, "the header says " + std::to_string(h.records) + " records, the payload has " + std::to_string(ok->records));
-    if (auto it = ends.find(h.partition); it != ends.end() && (it->second.lsn != h.prev_lsn || it->second.crc != h.prev_crc))
-      findings.add(where, "the log of partition " + to_string(h.partition) + " does not chain: LSN " + to_string(h.first) + " follows " + to_string(it->second.lsn));
+    if (auto ok = wire::check_records(payload); !ok)
+      findings.add(where, ok.error().text);
+    else if (ok->records != h.records)
+      findings.add(where, "the header says " + std::to_string(h.records) + " records, the payload has " +
+                              std::to_string(ok->records));
+    if (auto it = ends.find(h.partition);
+        it != ends.end() && (it->second.lsn != h.prev_lsn || it->second.crc != h.prev_crc))
+      findings.add(where, "the log of partition " + to_string(h.partition) + " does not chain: LSN " +
+                              to_string(h.first) + " follows " + to_string(it->second.lsn));
     ends[h.partition] = {h.epoch, h.last(), h.header_crc};
     return base::ok();
   };
   const auto damage = [&](const store::DamagedPlace& place, const std::optional<store::Frame>& whose) {
-    findings.add("journal " + to_string(place.from), place.what + (whose ? ", a block of partition " + to_string(whose->header.partition) : ""));
-    if (whose) ends.erase(whose->header.partition);
-    else ends.clear();
+    findings.add("journal " + to_string(place.from),
+                 place.what + (whose ? ", a block of partition " + to_string(whose->header.partition) : ""));
+    if (whose)
+      ends.erase(whose->header.partition);
+    else
+      ends.clear();
   };
   TRY(scan(disk, frame, damage));
   return base::ok();
 }
 
 // The sums that the index keeps, against those of the records it has.
-base::Status verify_index(const Offline& what, bool compare, Findings& findings, const std::map<model::PartitionId, model::LogPoint>& ends) {
+base::Status verify_index(const Offline& what, bool compare, Findings& findings,
+                          const std::map<model::PartitionId, model::LogPoint>& ends) {
   const auto dir = what.index_dir.empty() ? what.data_dir + "/" + std::string(store::kIndexDir) : what.index_dir;
   auto reader = store::DirectReader::open(what.data_dir, what.index_dir);
   if (!reader) return findings.add(dir, reader.error().text), base::ok();
@@ -124,11 +134,14 @@ base::Status verify_index(const Offline& what, bool compare, Findings& findings,
   for (const auto& t : tenures) {
     const auto where = "index, partition " + to_string(t.id.partition);
     if (auto end = ends.find(t.id.partition); end != ends.end() && t.applied.lsn > end->second.lsn)
-      findings.add(where, "applied LSN " + to_string(t.applied.lsn) + " is past the journal's " + to_string(end->second.lsn));
+      findings.add(where,
+                   "applied LSN " + to_string(t.applied.lsn) + " is past the journal's " + to_string(end->second.lsn));
     if (!t.whole) findings.add(where, "records may be missing: it has to be compared with every replica");
     auto sum = content_of(**reader, t.id);
-    if (!sum) findings.add(where, sum.error().text);
-    else if (compare && !unknown.contains(t.id) && !(*sum == kept[t.id])) findings.add(where, "its records do not add up to the sums kept with it");
+    if (!sum)
+      findings.add(where, sum.error().text);
+    else if (compare && !unknown.contains(t.id) && !(*sum == kept[t.id]))
+      findings.add(where, "its records do not add up to the sums kept with it");
   }
   return base::ok();
 }
@@ -146,32 +159,36 @@ base::Result<int> verify(const Offline& what) {
   TRY(verify_journal(disk, findings, ends));
   TRY(verify_index(what, lock.has_value(), findings, lock ? ends : std::map<model::PartitionId, model::LogPoint>{}));
   if (findings.count() == 0 && what.format == daemon::Format::table)
-    daemon::print_line("server " + identity.server.name + ": nothing found" + (lock ? "" : " (it runs: sums were not compared)"));
+    daemon::print_line("server " + identity.server.name + ": nothing found" +
+                       (lock ? "" : " (it runs: sums were not compared)"));
   return findings.count() == 0 ? 0 : 2;
 }
 
 base::Result<int> dump_journal(const Offline& what) {
   store::RealDisk disk(what.data_dir);
-  daemon::Printer out(what.format, {"at", "group", "kind", "partition", "epoch", "first", "last", "bytes", "key", "op", "version", "value_bytes"});
+  daemon::Printer out(what.format, {"at", "group", "kind", "partition", "epoch", "first", "last", "bytes", "key", "op",
+                                    "version", "value_bytes"});
   using daemon::Cell;
   const auto frame = [&](const store::Frame& f, std::string_view payload) -> base::Status {
     const auto& h = f.header;
     if (!what.partition.empty() && to_string(h.partition).rfind(what.partition, 0) != 0) return base::ok();
-    out.row({to_string(f.at), f.group, kind_word(h.kind), to_string(h.partition), h.epoch.value, h.first.value, h.last().value, h.length, daemon::Missing{},
-             daemon::Missing{}, daemon::Missing{}, daemon::Missing{}});
+    out.row({to_string(f.at), f.group, kind_word(h.kind), to_string(h.partition), h.epoch.value, h.first.value,
+             h.last().value, h.length, daemon::Missing{}, daemon::Missing{}, daemon::Missing{}, daemon::Missing{}});
     if (!what.records || h.kind != model::BlockKind::data) return base::ok();
     wire::RecordReader in(payload);
     model::RecordView r;
     for (uint64_t lsn = h.first.value; in.next(r); lsn++)
-      out.row({to_string(f.at), f.group, "record", to_string(h.partition), h.epoch.value, lsn, lsn, daemon::Missing{}, daemon::Bytes{std::string(r.key)},
-               r.op == model::Op::del ? "del" : "put", to_string(r.version), r.value.size()});
+      out.row({to_string(f.at), f.group, "record", to_string(h.partition), h.epoch.value, lsn, lsn, daemon::Missing{},
+               daemon::Bytes{std::string(r.key)}, r.op == model::Op::del ? "del" : "put", to_string(r.version),
+               r.value.size()});
     return in.status();
   };
   size_t damaged = 0;
   const auto damage = [&](const store::DamagedPlace& place, const std::optional<store::Frame>&) {
     damaged++;
-    out.row({to_string(place.from), daemon::Missing{}, "damaged", daemon::Missing{}, daemon::Missing{}, daemon::Missing{}, daemon::Missing{}, daemon::Missing{},
-             daemon::Bytes{place.what}, daemon::Missing{}, daemon::Missing{}, daemon::Missing{}});
+    out.row({to_string(place.from), daemon::Missing{}, "damaged", daemon::Missing{}, daemon::Missing{},
+             daemon::Missing{}, daemon::Missing{}, daemon::Missing{}, daemon::Bytes{place.what}, daemon::Missing{},
+             daemon::Missing{}, daemon::Missing{}});
   };
   TRY(scan(disk, frame, damage));
   return damaged == 0 ? 0 : 2;

@@ -9,7 +9,9 @@ using base::Code;
 
 void Service::add_handlers() {
   const auto on = [this](const char* method, void (Service::*serve)(const rpc::Call&, rpc::Responder)) {
-    server_.handle(method, [this, serve](const rpc::Call& call, rpc::Responder responder) { (this->*serve)(call, std::move(responder)); });
+    server_.handle(method, [this, serve](const rpc::Call& call, rpc::Responder responder) {
+      (this->*serve)(call, std::move(responder));
+    });
   };
   on("get", &Service::serve_get);
   on("put", &Service::serve_put);
@@ -46,7 +48,8 @@ void Service::serve_map_changed(const rpc::Call& call) {
 model::RoutePartition Service::route_of(const model::Partition& p) const {
   model::RoutePartition r{p.id, p.region, p.interval, p.state, p.min_txnseq, {}};
   for (const auto& a : p.assignments) {
-    model::RouteServer s{.server = a.server, .slot = a.slot, .state = a.state, .tcp = {}, .unix_path = {}, .live = false};
+    model::RouteServer s{
+        .server = a.server, .slot = a.slot, .state = a.state, .tcp = {}, .unix_path = {}, .live = false};
     if (const auto* entry = servers_->find(a.server)) {
       s.tcp = entry->active.tcp;
       s.unix_path = entry->active.unix_socket;
@@ -58,18 +61,20 @@ model::RoutePartition Service::route_of(const model::Partition& p) const {
 }
 
 // False: the table is not known here (yet); the request comes again when it is, or is refused.
-bool Service::know(const std::string& table, const rpc::Call& call, const rpc::Responder& responder, void (Service::*serve)(const rpc::Call&, rpc::Responder)) {
+bool Service::know(const std::string& table, const rpc::Call& call, const rpc::Responder& responder,
+                   void (Service::*serve)(const rpc::Call&, rpc::Responder)) {
   const auto map = machine_->installed(table);
   if (map && !map->dropped) return true;
   const auto refuse = [responder, table] { responder.fail({Code::no_such_table, "no table '" + table + "'"}); };
   if (call.caller.connection == 0) return refuse(), false;  // it has waited already
   auto kept = std::make_shared<std::pair<Raw, Raw>>(call.method, call.params);
-  park_unknown(table, loop_.now() + kUnknownWait, kept->second.size(),
-               [this, kept, responder, serve] {
-                 const rpc::Caller nobody;
-                 (this->*serve)({kept->first, kept->second, nobody}, responder);
-               },
-               refuse);
+  park_unknown(
+      table, loop_.now() + kUnknownWait, kept->second.size(),
+      [this, kept, responder, serve] {
+        const rpc::Caller nobody;
+        (this->*serve)({kept->first, kept->second, nobody}, responder);
+      },
+      refuse);
   return false;
 }
 
@@ -80,7 +85,8 @@ void Service::serve_route(const rpc::Call& call, rpc::Responder responder) {
   if (!know(request->table, call, responder, &Service::serve_route)) return;
   const auto map = request->full ? machine_->settled(request->table) : machine_->installed(request->table);
   if (!map || map->dropped) {
-    if (machine_->installed(request->table) && !map) return responder.fail({Code::unavailable, "the map is not shown yet"});
+    if (machine_->installed(request->table) && !map)
+      return responder.fail({Code::unavailable, "the map is not shown yet"});
     return responder.fail({Code::no_such_table, "no table '" + request->table + "'"});
   }
   if (request->txnseq > map->txnseq) hint(request->table, request->txnseq);
@@ -136,14 +142,15 @@ model::StatusReply Service::status(const std::string& table) {
     auto& t = tables[c.table];
     const auto end = c.copy.aside ? std::nullopt : engine_->durable(c.copy.partition);
     const auto applied = c.copy.aside ? std::nullopt : engine_->applied(c.copy.partition);
-    t.partitions.push_back({c.copy.partition, c.copy.region, c.copy.assignment, c.copy.interval, c.role, c.state, end.value_or(model::LogPoint{}),
-                            applied ? applied->lsn : model::Lsn{}});
+    t.partitions.push_back({c.copy.partition, c.copy.region, c.copy.assignment, c.copy.interval, c.role, c.state,
+                            end.value_or(model::LogPoint{}), applied ? applied->lsn : model::Lsn{}});
   }
   for (auto& [name, t] : tables)
     if (table.empty() || name == table) r.tables.push_back(std::move(t));
   for (const auto& server : machine_->partners()) {
     const auto* entry = servers_->find(server);
-    r.peers.push_back({server, entry != nullptr && entry->live, links_->up(server), machine_->peer_incarnation(server), machine_->clock_offset(server)});
+    r.peers.push_back({server, entry != nullptr && entry->live, links_->up(server), machine_->peer_incarnation(server),
+                       machine_->clock_offset(server)});
   }
   r.counts = {{"gets", counts_.gets},
               {"scans", counts_.scans},
@@ -199,7 +206,8 @@ void Service::serve_hash(const rpc::Call& call, rpc::Responder responder) {
   state->responder = std::move(responder);
   std::vector<push::CopyStatus> copies;
   for (auto& c : machine_->copies())
-    if (c.table == request->table && !c.copy.aside && c.state != "creating" && (request->partition.none() || request->partition == c.copy.partition))
+    if (c.table == request->table && !c.copy.aside && c.state != "creating" &&
+        (request->partition.none() || request->partition == c.copy.partition))
       copies.push_back(std::move(c));
   state->left = copies.size();
   if (copies.empty()) {
@@ -219,8 +227,9 @@ void Service::serve_hash(const rpc::Call& call, rpc::Responder responder) {
       std::string raw;
       base::put_u64_be(raw, sum.high);
       base::put_u64_be(raw, sum.low);
-      state->reply.partitions.push_back({c.copy.partition, c.copy.region, c.copy.assignment, c.copy.interval, at->hash.record_count, at->hash.tombstone_count,
-                                         at->hash.bytes, raw, at->at.lsn, c.state == "serving"});
+      state->reply.partitions.push_back({c.copy.partition, c.copy.region, c.copy.assignment, c.copy.interval,
+                                         at->hash.record_count, at->hash.tombstone_count, at->hash.bytes, raw,
+                                         at->at.lsn, c.state == "serving"});
       if (state->left > 0) return;
       std::sort(state->reply.partitions.begin(), state->reply.partitions.end(),
                 [](const auto& a, const auto& b) { return a.interval.begin < b.interval.begin; });
@@ -241,16 +250,18 @@ void Service::serve_sample(const rpc::Call& call, rpc::Responder responder) {
   engine_->drain([this, alive = alive_, partition, points = request->points, responder](base::Status drained) {
     if (!*alive) return;
     if (!drained) return responder.fail(drained.error());
-    engine_->sample(partition, points + 1, [this, alive, partition, points, responder](base::Result<std::vector<std::string>> keys) {
-      if (!*alive) return;
-      if (!keys) return responder.fail(keys.error());
-      auto reply = sampled(partition, points, *keys);
-      reply ? responder.ok(wire::encode(*reply)) : responder.fail(reply.error());
-    });
+    engine_->sample(partition, points + 1,
+                    [this, alive, partition, points, responder](base::Result<std::vector<std::string>> keys) {
+                      if (!*alive) return;
+                      if (!keys) return responder.fail(keys.error());
+                      auto reply = sampled(partition, points, *keys);
+                      reply ? responder.ok(wire::encode(*reply)) : responder.fail(reply.error());
+                    });
   });
 }
 
-base::Result<model::SampleReply> Service::sampled(const model::PartitionId& partition, uint32_t points, const std::vector<std::string>& keys) {
+base::Result<model::SampleReply> Service::sampled(const model::PartitionId& partition, uint32_t points,
+                                                  const std::vector<std::string>& keys) {
   model::SampleReply reply;
   const auto size = engine_->size(partition);
   reply.bytes = size.bytes;
@@ -265,13 +276,16 @@ base::Result<model::SampleReply> Service::sampled(const model::PartitionId& part
     }));
   }
   for (size_t i = 0; i < keys.size(); i++) {
-    if (keys[i] <= reply.first || keys[i] >= reply.last || (!reply.points.empty() && keys[i] <= reply.points.back().key)) continue;
+    if (keys[i] <= reply.first || keys[i] >= reply.last ||
+        (!reply.points.empty() && keys[i] <= reply.points.back().key))
+      continue;
     reply.points.push_back({keys[i], size.bytes * (i + 1) / (points + 1)});
   }
   return reply;
 }
 
-// --- drop, drain, mover.view ------------------------------------------------------------------------------------------
+// --- drop, drain, mover.view
+// ------------------------------------------------------------------------------------------
 
 void Service::serve_drop(const rpc::Call& call, rpc::Responder responder) {
   const auto request = wire::decode<model::DropRequest>(call.params);

@@ -25,10 +25,13 @@ base::Result<push::RecordsSeen> look_at(std::string_view records, uint32_t count
     seen.newest = std::max(seen.newest, r.version);
     seen.first_key = std::min(seen.first_key, r.key);
     seen.last_key = std::max(seen.last_key, r.key);
-    if (r.version.server() != first.server() || r.version.incarnation() != first.incarnation()) seen.one_stamper = false;
+    if (r.version.server() != first.server() || r.version.incarnation() != first.incarnation())
+      seen.one_stamper = false;
   }
   TRY(in.status());
-  if (seen.count != count) return base::fail(Code::malformed, "the message says " + std::to_string(count) + " records and has " + std::to_string(seen.count));
+  if (seen.count != count)
+    return base::fail(Code::malformed,
+                      "the message says " + std::to_string(count) + " records and has " + std::to_string(seen.count));
   return seen;
 }
 
@@ -72,19 +75,22 @@ void Service::admitted(std::shared_ptr<Message> message, push::Purpose purpose, 
   const auto admission = machine_->admit(message->envelope, purpose);
   if (admission.kind == push::Admission::Kind::ok) return act(admission.log);
   if (admission.kind == push::Admission::Kind::refuse || parked) return responder.fail(admission.error);
-  park(admission.table, admission.at_least, loop_.now() + kMapWait, sizeof(Message),
-       [this, message, purpose, responder, act] { admitted(message, purpose, responder, act, true); },
-       [responder, error = admission.error] { responder.fail(error); });
+  park(
+      admission.table, admission.at_least, loop_.now() + kMapWait, sizeof(Message),
+      [this, message, purpose, responder, act] { admitted(message, purpose, responder, act, true); },
+      [responder, error = admission.error] { responder.fail(error); });
 }
 
 template <class Message, class Feed>
-void Service::received(std::shared_ptr<Message> message, push::Purpose purpose, rpc::Responder responder, Feed feed, bool parked) {
+void Service::received(std::shared_ptr<Message> message, push::Purpose purpose, rpc::Responder responder, Feed feed,
+                       bool parked) {
   if (!machine_) return responder.fail({Code::unavailable, "starting"});
   const auto admission = machine_->admit(message->envelope, purpose);
   if (admission.kind != push::Admission::Kind::fetch || parked) return feed();
-  park(admission.table, admission.at_least, loop_.now() + kMapWait, message->records.size(),
-       [this, message, purpose, responder, feed] { received(message, purpose, responder, feed, true); },
-       [responder, error = admission.error] { responder.fail(error); });
+  park(
+      admission.table, admission.at_least, loop_.now() + kMapWait, message->records.size(),
+      [this, message, purpose, responder, feed] { received(message, purpose, responder, feed, true); },
+      [responder, error = admission.error] { responder.fail(error); });
 }
 
 void Service::serve_push_write(const rpc::Call& call, rpc::Responder responder) {
@@ -114,9 +120,12 @@ void Service::serve_bulk_block(const rpc::Call& call, rpc::Responder responder) 
   if (message->kind == model::BulkKind::snapshot) return serve_snapshot(message, std::move(responder));
   if (message->kind != model::BulkKind::log) return responder.fail({Code::invalid, "kind is 1 (log) or 2 (snapshot)"});
   received(message, push::Purpose::bulk, responder, [this, message, responder] {
-    if (const auto admission = machine_->admit(message->envelope, push::Purpose::bulk); message->count > 0 && admission.kind == push::Admission::Kind::ok) {
+    if (const auto admission = machine_->admit(message->envelope, push::Purpose::bulk);
+        message->count > 0 && admission.kind == push::Admission::Kind::ok) {
       leave_out_known(*engine_, admission.log, *message);
-      if (message->count == 0) return responder.ok(wire::encode(model::BulkBlockReply{engine_->durable(admission.log).value_or(model::LogPoint{}).lsn}));
+      if (message->count == 0)
+        return responder.ok(
+            wire::encode(model::BulkBlockReply{engine_->durable(admission.log).value_or(model::LogPoint{}).lsn}));
     }
     const auto id = ++last_id_;
     auto& kept = calls_.emplace(id, Call{responder, Call::Kind::bulk, std::move(message->records)}).first->second;
@@ -143,13 +152,15 @@ void Service::serve_snapshot(std::shared_ptr<model::BulkBlock> message, rpc::Res
     if (!tenure) return responder.fail({Code::unavailable, "no such copy"});
     if (seen->count > 0 && (!tenure->interval.contains(seen->first_key) || !tenure->interval.contains(seen->last_key)))
       return responder.fail({Code::invalid, "a key is outside the partition"});
-    if (proto::too_far_ahead(seen->newest, loop_.wall_ms())) return responder.fail({Code::invalid, "a version is ahead of this server's clock"});
+    if (proto::too_far_ahead(seen->newest, loop_.wall_ms()))
+      return responder.fail({Code::invalid, "a version is ahead of this server's clock"});
     input(push::VersionSeen{seen->newest});
     const auto done = [alive = alive_, responder](base::Status s) {
       if (!*alive) return;
       s ? responder.ok(wire::encode(model::BulkBlockReply{})) : responder.fail(s.error());
     };
-    store::Engine::Chunk chunk{message->snapshot, std::move(message->records), std::move(message->through_key), message->last};
+    store::Engine::Chunk chunk{message->snapshot, std::move(message->records), std::move(message->through_key),
+                               message->last};
     if (auto begun = engine_->ingest(tenure->id, std::move(chunk), done); !begun) responder.fail(begun.error());
   });
 }
@@ -199,7 +210,8 @@ void Service::serve_epochs(const rpc::Call& call, rpc::Responder responder) {
   auto message = decode<model::Epochs>(call, responder);
   if (!message) return;
   admitted(message, push::Purpose::epochs, responder, [this, responder](const model::PartitionId& log) {
-    responder.ok(wire::encode(model::EpochsReply{dir_->identity().incarnation, engine_->durable(log).value_or(model::LogPoint{})}));
+    responder.ok(wire::encode(
+        model::EpochsReply{dir_->identity().incarnation, engine_->durable(log).value_or(model::LogPoint{})}));
   });
 }
 

@@ -47,8 +47,8 @@ bool Service::read_on_loop() {
   return !turn_old_;
 }
 
-void Service::forward(const model::ServerId& to, std::string_view method, std::string_view params, model::TxnSeq txnseq, base::Duration timeout,
-                      rpc::Responder responder) {
+void Service::forward(const model::ServerId& to, std::string_view method, std::string_view params, model::TxnSeq txnseq,
+                      base::Duration timeout, rpc::Responder responder) {
   counts_.forwarded++;
   links_->call(to, method, wire::pass_on(params, txnseq), timeout, [responder](base::Result<std::string_view> answer) {
     answer ? responder.ok(*answer) : responder.fail(answer.error());
@@ -57,7 +57,9 @@ void Service::forward(const model::ServerId& to, std::string_view method, std::s
 
 // --- get ------------------------------------------------------------------------------------------------------
 
-void Service::serve_get(const rpc::Call& call, rpc::Responder responder) { get(call.params, std::move(responder), false); }
+void Service::serve_get(const rpc::Call& call, rpc::Responder responder) {
+  get(call.params, std::move(responder), false);
+}
 
 void Service::get(std::string_view params, rpc::Responder responder, bool parked) {
   if (!machine_) return responder.fail({Code::unavailable, "starting"});
@@ -73,22 +75,28 @@ void Service::get(std::string_view params, rpc::Responder responder, bool parked
       return forward(where.to, "get", params, where.txnseq, request->deadline(), std::move(responder));
     case push::Where::Kind::refuse:
       // A server that catches up may still ask the others.
-      if (where.error.code == Code::catching_up && request->level != model::Level::one) return get_many(*request, where, std::move(responder));
+      if (where.error.code == Code::catching_up && request->level != model::Level::one)
+        return get_many(*request, where, std::move(responder));
       if (where.error.code == Code::no_such_table && !parked) {
         auto kept = std::make_shared<Raw>(params);
-        return park_unknown(Raw(request->table), loop_.now() + request->deadline(), kept->size(), [this, kept, responder] { get(*kept, responder, true); },
-                            [responder, error = where.error] { responder.fail(error); });
+        return park_unknown(
+            Raw(request->table), loop_.now() + request->deadline(), kept->size(),
+            [this, kept, responder] { get(*kept, responder, true); },
+            [responder, error = where.error] { responder.fail(error); });
       }
       return responder.fail(where.error);
     case push::Where::Kind::fetch:
       if (parked) return responder.fail(where.error);
       auto kept = std::make_shared<Raw>(params);
-      return park(Raw(request->table), request->txnseq, loop_.now() + request->deadline(), kept->size(),
-                  [this, kept, responder] { get(*kept, responder, true); }, [responder, error = where.error] { responder.fail(error); });
+      return park(
+          Raw(request->table), request->txnseq, loop_.now() + request->deadline(), kept->size(),
+          [this, kept, responder] { get(*kept, responder, true); },
+          [responder, error = where.error] { responder.fail(error); });
   }
 }
 
-void Service::get_here(const wire::GetView& request, const push::Where& where, std::string_view, rpc::Responder responder) {
+void Service::get_here(const wire::GetView& request, const push::Where& where, std::string_view,
+                       rpc::Responder responder) {
   if (read_on_loop()) {
     const auto found = engine_->get(where.log, request.key);
     if (!found) return responder.fail(found.error());
@@ -96,13 +104,14 @@ void Service::get_here(const wire::GetView& request, const push::Where& where, s
     encode_get(answer_, (*found)->value, (*found)->version);
     return responder.ok(answer_);
   }
-  engine_->get_async(where.log, request.key, [this, alive = alive_, responder](base::Result<std::optional<store::Engine::Fetched>> found) {
-    if (!*alive) return;
-    if (!found) return responder.fail(found.error());
-    if (!*found || (*found)->deleted) return responder.fail(not_found());
-    encode_get(answer_, (*found)->value, (*found)->version);
-    responder.ok(answer_);
-  });
+  engine_->get_async(where.log, request.key,
+                     [this, alive = alive_, responder](base::Result<std::optional<store::Engine::Fetched>> found) {
+                       if (!*alive) return;
+                       if (!found) return responder.fail(found.error());
+                       if (!*found || (*found)->deleted) return responder.fail(not_found());
+                       encode_get(answer_, (*found)->value, (*found)->version);
+                       responder.ok(answer_);
+                     });
 }
 
 namespace {
@@ -137,11 +146,14 @@ void Service::get_many(const wire::GetView& request, const push::Where& where, r
   const auto plan = machine_->plan_read(where, request.table, request.level);
   if (!plan) return responder.fail(plan.error());
   using State = Asking<proto::QuorumGet>;
-  auto state = std::make_shared<State>(proto::QuorumGet(plan->needed), std::move(responder), plan->asks.size() + (plan->here ? 1 : 0));
+  auto state = std::make_shared<State>(proto::QuorumGet(plan->needed), std::move(responder),
+                                       plan->asks.size() + (plan->here ? 1 : 0));
   const auto take = [this, state](uint32_t slot, base::Result<model::PushReadReply> reply) {
     state->left--;
-    if (reply) state->quorum.answered(slot, *reply);
-    else state->refused(reply.error());
+    if (reply)
+      state->quorum.answered(slot, *reply);
+    else
+      state->refused(reply.error());
     if (!state->decided()) return;
     if (!state->quorum.done()) return state->responder.fail(state->too_few());
     const auto result = state->quorum.result();
@@ -150,11 +162,13 @@ void Service::get_many(const wire::GetView& request, const push::Where& where, r
     state->responder.ok(answer_);
   };
   if (plan->here) {
-    engine_->get_async(plan->log, request.key, [alive = alive_, take, slot = plan->own_slot](base::Result<std::optional<store::Engine::Fetched>> found) {
-      if (!*alive) return;
-      if (!found) return take(slot, base::fail(found.error()));
-      take(slot, page_of(*found));
-    });
+    engine_->get_async(
+        plan->log, request.key,
+        [alive = alive_, take, slot = plan->own_slot](base::Result<std::optional<store::Engine::Fetched>> found) {
+          if (!*alive) return;
+          if (!found) return take(slot, base::fail(found.error()));
+          take(slot, page_of(*found));
+        });
   }
   const auto timeout = std::min<base::Duration>(request.deadline(), kReadTimeout);
   for (const auto& ask : plan->asks)
@@ -174,14 +188,17 @@ struct Service::ScanPlan {
   model::Interval serve;  // the partition's, cut to nothing else
   model::TxnSeq txnseq;
   store::ScanRange range;
-  bool nothing = false;   // the range lies outside
+  bool nothing = false;  // the range lies outside
 
   // The cursor to go on with; empty at the end.
   std::string cursor(bool more, const std::string& resume, model::Lsn lsn) const {
     std::string bound;
-    if (more) bound = resume;
-    else if (!request.reverse && !serve.end.empty() && (request.end.empty() || serve.end < request.end)) bound = serve.end;
-    else if (request.reverse && request.begin < serve.begin) bound = serve.begin;
+    if (more)
+      bound = resume;
+    else if (!request.reverse && !serve.end.empty() && (request.end.empty() || serve.end < request.end))
+      bound = serve.end;
+    else if (request.reverse && request.begin < serve.begin)
+      bound = serve.begin;
     return bound.empty() ? "" : model::encode_cursor({request.reverse, bound, lsn});
   }
 };
@@ -189,8 +206,10 @@ struct Service::ScanPlan {
 namespace {
 
 base::Status check_scan(const model::ScanRequest& r) {
-  if (r.begin.size() > model::kKeyMax + 1 || r.end.size() > model::kKeyMax + 1) return base::fail(Code::too_large, "a bound longer than any key");
-  if (r.level < model::Level::one || r.level > model::Level::all) return base::fail(Code::invalid, "level is 1 (one), 2 (majority) or 3 (all)");
+  if (r.begin.size() > model::kKeyMax + 1 || r.end.size() > model::kKeyMax + 1)
+    return base::fail(Code::too_large, "a bound longer than any key");
+  if (r.level < model::Level::one || r.level > model::Level::all)
+    return base::fail(Code::invalid, "level is 1 (one), 2 (majority) or 3 (all)");
   return base::ok();
 }
 
@@ -238,7 +257,9 @@ class ScanAnswer {
 
 }  // namespace
 
-void Service::serve_scan(const rpc::Call& call, rpc::Responder responder) { scan(call.params, std::move(responder), false); }
+void Service::serve_scan(const rpc::Call& call, rpc::Responder responder) {
+  scan(call.params, std::move(responder), false);
+}
 
 void Service::scan(std::string_view params, rpc::Responder responder, bool parked) {
   if (!machine_) return responder.fail({Code::unavailable, "starting"});
@@ -251,26 +272,33 @@ void Service::scan(std::string_view params, rpc::Responder responder, bool parke
   counts_.scans++;
   const auto& r = plan.request = std::move(*request);
   plan.start = std::move(*start);
-  const base::Duration deadline = std::chrono::milliseconds(limited(r.deadline_ms == 0 ? model::kDeadlineDefaultMs : r.deadline_ms, model::kDeadlineMaxMs));
+  const base::Duration deadline = std::chrono::milliseconds(
+      limited(r.deadline_ms == 0 ? model::kDeadlineDefaultMs : r.deadline_ms, model::kDeadlineMaxMs));
   const auto where = machine_->where_scan(r.table, plan.start, r.txnseq, r.hop);
-  if (where.kind == push::Where::Kind::forward) return forward(where.to, "scan", params, where.txnseq, deadline, std::move(responder));
+  if (where.kind == push::Where::Kind::forward)
+    return forward(where.to, "scan", params, where.txnseq, deadline, std::move(responder));
   const bool ask_others = where.error.code == Code::catching_up && r.level != model::Level::one;
   if (where.kind == push::Where::Kind::refuse && where.error.code == Code::no_such_table && !parked) {
     auto kept = std::make_shared<Raw>(params);
-    return park_unknown(r.table, loop_.now() + deadline, kept->size(), [this, kept, responder] { scan(*kept, responder, true); },
-                        [responder, error = where.error] { responder.fail(error); });
+    return park_unknown(
+        r.table, loop_.now() + deadline, kept->size(), [this, kept, responder] { scan(*kept, responder, true); },
+        [responder, error = where.error] { responder.fail(error); });
   }
   if (where.kind == push::Where::Kind::refuse && !ask_others) return responder.fail(where.error);
   if (where.kind == push::Where::Kind::fetch) {
     if (parked) return responder.fail(where.error);
     auto kept = std::make_shared<Raw>(params);
-    return park(r.table, r.txnseq, loop_.now() + deadline, kept->size(), [this, kept, responder] { scan(*kept, responder, true); },
-                [responder, error = where.error] { responder.fail(error); });
+    return park(
+        r.table, r.txnseq, loop_.now() + deadline, kept->size(),
+        [this, kept, responder] { scan(*kept, responder, true); },
+        [responder, error = where.error] { responder.fail(error); });
   }
   plan.log = where.log;
   plan.serve = where.partition->interval;
   plan.txnseq = where.txnseq;
-  const auto clipped = model::Interval{r.reverse ? r.begin : plan.start.bound, r.reverse ? plan.start.bound : r.end}.intersect(plan.serve);
+  const auto clipped =
+      model::Interval{r.reverse ? r.begin : plan.start.bound, r.reverse ? plan.start.bound : r.end}.intersect(
+          plan.serve);
   plan.nothing = clipped.empty();
   plan.range = {.from = clipped.begin,
                 .to = clipped.end,
@@ -293,13 +321,15 @@ void Service::scan_one(const ScanPlan& plan, rpc::Responder responder) {
     if (!end) return responder.fail(end.error());
     return responder.ok(answer.finish(plan.cursor(end->more, end->resume, end->at), end->at, plan.txnseq));
   }
-  engine_->scan_async(plan.log, plan.range, [alive = alive_, plan, responder](base::Result<store::Engine::ScanRows> rows) {
-    if (!*alive) return;
-    if (!rows) return responder.fail(rows.error());
-    ScanAnswer answer(plan.request.keys_only);
-    for (const auto& row : rows->rows) answer.add(row.key, row.record.value, row.record.version);
-    responder.ok(answer.finish(plan.cursor(rows->end.more, rows->end.resume, rows->end.at), rows->end.at, plan.txnseq));
-  });
+  engine_->scan_async(
+      plan.log, plan.range, [alive = alive_, plan, responder](base::Result<store::Engine::ScanRows> rows) {
+        if (!*alive) return;
+        if (!rows) return responder.fail(rows.error());
+        ScanAnswer answer(plan.request.keys_only);
+        for (const auto& row : rows->rows) answer.add(row.key, row.record.value, row.record.version);
+        responder.ok(
+            answer.finish(plan.cursor(rows->end.more, rows->end.resume, rows->end.at), rows->end.at, plan.txnseq));
+      });
 }
 
 void Service::scan_many(const ScanPlan& plan, const push::Where& where, rpc::Responder responder) {
@@ -307,12 +337,15 @@ void Service::scan_many(const ScanPlan& plan, const push::Where& where, rpc::Res
   if (!reads) return responder.fail(reads.error());
   using State = Asking<proto::QuorumScan>;
   const auto bytes = static_cast<uint32_t>(plan.range.bytes_max);
-  auto state = std::make_shared<State>(proto::QuorumScan(reads->needed, plan.range.reverse, plan.range.records_max, bytes), std::move(responder),
-                                       reads->asks.size() + (reads->here ? 1 : 0));
+  auto state =
+      std::make_shared<State>(proto::QuorumScan(reads->needed, plan.range.reverse, plan.range.records_max, bytes),
+                              std::move(responder), reads->asks.size() + (reads->here ? 1 : 0));
   const auto take = [state, plan](uint32_t slot, base::Result<model::PushScanReply> page) {
     state->left--;
-    if (!page) state->refused(page.error());
-    else if (!state->over) state->quorum.answered(slot, std::move(*page));
+    if (!page)
+      state->refused(page.error());
+    else if (!state->over)
+      state->quorum.answered(slot, std::move(*page));
     if (!state->decided()) return;
     if (!state->quorum.done()) return state->responder.fail(state->too_few());
     const auto result = state->quorum.result();
@@ -320,7 +353,9 @@ void Service::scan_many(const ScanPlan& plan, const push::Where& where, rpc::Res
     for (const auto& r : result.records) answer.add(r.key, r.value, r.version);
     state->responder.ok(answer.finish(plan.cursor(result.more, result.resume, {}), {}, plan.txnseq));
   };
-  if (reads->here) read_page(reads->log, plan.range, [take, slot = reads->own_slot](base::Result<model::PushScanReply> page) { take(slot, std::move(page)); });
+  if (reads->here)
+    read_page(reads->log, plan.range,
+              [take, slot = reads->own_slot](base::Result<model::PushScanReply> page) { take(slot, std::move(page)); });
   model::PushScan ask;
   ask.range = {plan.range.from, plan.range.to};
   ask.reverse = plan.range.reverse;
@@ -328,15 +363,17 @@ void Service::scan_many(const ScanPlan& plan, const push::Where& where, rpc::Res
   ask.bytes = bytes;
   for (const auto& a : reads->asks) {
     ask.envelope = a.envelope;
-    links_->call(a.to, "push.scan", wire::encode(ask), kReadTimeout, [take, slot = a.slot](base::Result<std::string_view> answer) {
-      if (!answer) return take(slot, base::fail(answer.error()));
-      take(slot, wire::decode<model::PushScanReply>(*answer));
-    });
+    links_->call(a.to, "push.scan", wire::encode(ask), kReadTimeout,
+                 [take, slot = a.slot](base::Result<std::string_view> answer) {
+                   if (!answer) return take(slot, base::fail(answer.error()));
+                   take(slot, wire::decode<model::PushScanReply>(*answer));
+                 });
   }
 }
 
 // A page with its tombstones, for merging.
-void Service::read_page(const model::PartitionId& log, store::ScanRange range, std::function<void(base::Result<model::PushScanReply>)> done) {
+void Service::read_page(const model::PartitionId& log, store::ScanRange range,
+                        std::function<void(base::Result<model::PushScanReply>)> done) {
   range.tombstones = true;
   engine_->scan_async(log, range, [alive = alive_, done = std::move(done)](base::Result<store::Engine::ScanRows> rows) {
     if (!*alive) return;
@@ -345,7 +382,8 @@ void Service::read_page(const model::PartitionId& log, store::ScanRange range, s
     page.more = rows->end.more;
     page.resume = std::move(rows->end.resume);
     page.lsn = rows->end.at;
-    for (auto& row : rows->rows) page.entries.push_back({std::move(row.key), std::move(row.record.value), row.record.version, row.record.deleted});
+    for (auto& row : rows->rows)
+      page.entries.push_back({std::move(row.key), std::move(row.record.value), row.record.version, row.record.deleted});
     done(std::move(page));
   });
 }

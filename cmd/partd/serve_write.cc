@@ -22,22 +22,28 @@ void Service::serve_batch(const rpc::Call& call, rpc::Responder responder) {
   write(*request, call.method, std::move(responder));
 }
 
-// The machine answers in the same step where it refuses, passes on or gathers; the request's bytes are needed no longer.
+// The machine answers in the same step where it refuses, passes on or gathers; the request's bytes are needed no
+// longer.
 void Service::write(wire::WriteRequest& request, std::string_view method, rpc::Responder responder, bool parked) {
   if (!machine_) return responder.fail({Code::unavailable, "starting"});
   const auto map = machine_->installed(request.table);
   if ((!map || map->dropped || request.txnseq > map->txnseq) && !parked) {
     auto params = std::make_shared<Raw>(request.params);
     const auto again = [this, params, method = Raw(method), responder] {
-      auto same = method == "put" ? wire::decode_put(*params) : method == "delete" ? wire::decode_delete(*params) : wire::decode_batch(*params);
+      auto same = method == "put"      ? wire::decode_put(*params)
+                  : method == "delete" ? wire::decode_delete(*params)
+                                       : wire::decode_batch(*params);
       if (same) write(*same, method, responder, true);
     };
     const Raw table(request.table);
     const auto deadline = loop_.now() + request.deadline();
     if (!map || map->dropped)
-      return park_unknown(table, deadline, params->size(), again, [responder, table] { responder.fail({Code::no_such_table, "no table '" + table + "'"}); });
-    return park(table, request.txnseq, deadline, params->size(), again,
-                [responder] { responder.fail({Code::unavailable, "the map that the request names did not come in time"}); });
+      return park_unknown(table, deadline, params->size(), again, [responder, table] {
+        responder.fail({Code::no_such_table, "no table '" + table + "'"});
+      });
+    return park(table, request.txnseq, deadline, params->size(), again, [responder] {
+      responder.fail({Code::unavailable, "the map that the request names did not come in time"});
+    });
   }
   counts_.writes++;
   const auto id = ++last_id_;

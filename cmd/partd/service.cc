@@ -37,8 +37,8 @@ Service::Service(io::Loop& loop, Config config)
       self_{config_.own.id},
       began_(loop.now()),
       disk_(config_.own.data_dir),
-      executor_([&loop](store::Executor::Fn fn) { loop.post(std::move(fn)); }, [&loop](store::Executor::Fn fn) { loop.defer(std::move(fn)); },
-                static_cast<int>(config_.read_threads)),
+      executor_([&loop](store::Executor::Fn fn) { loop.post(std::move(fn)); },
+                [&loop](store::Executor::Fn fn) { loop.defer(std::move(fn)); }, static_cast<int>(config_.read_threads)),
       layout_(config_.cluster),
       timers_(loop),
       server_(loop, identity_of(config_)),
@@ -74,17 +74,24 @@ base::Status Service::open_store(const model::ClusterUuid& cluster) {
   TRY_ASSIGN(dir_, store::DataDir::open(disk_, {self_, cluster}));
   TRY_ASSIGN(state_, StateFile::load(disk_, random_));
   TRY_ASSIGN(page_, store::LivePage::create(disk_, dir_->identity().incarnation));
-  const auto index_dir = config_.index_dir.empty() ? config_.own.data_dir + "/" + std::string(store::kIndexDir) : config_.index_dir;
+  const auto index_dir =
+      config_.index_dir.empty() ? config_.own.data_dir + "/" + std::string(store::kIndexDir) : config_.index_dir;
   store::mark_suspect_on_sigbus(index_dir);
   indexes_ = std::make_unique<store::LmdbIndexFactory>(index_dir);
-  TRY_ASSIGN(engine_, store::Engine::open({disk_, *indexes_, executor_, loop_, page_.get()}, engine_config(), dir_->identity()));
+  TRY_ASSIGN(engine_,
+             store::Engine::open({disk_, *indexes_, executor_, loop_, page_.get()}, engine_config(), dir_->identity()));
   const auto& report = engine_->report();
   base::log(Level::notice, "store-open",
-            {{"incarnation", dir_->identity().incarnation.value}, {"clean", report.clean ? "yes" : "no"}, {"records", report.records},
-             {"torn_bytes", report.torn_bytes}, {"damaged", report.damaged.size()}, {"ms", base::to_ms(loop_.refresh_now() - began)}});
+            {{"incarnation", dir_->identity().incarnation.value},
+             {"clean", report.clean ? "yes" : "no"},
+             {"records", report.records},
+             {"torn_bytes", report.torn_bytes},
+             {"damaged", report.damaged.size()},
+             {"ms", base::to_ms(loop_.refresh_now() - began)}});
   engine_->on_fatal([this](const base::Error& error) { fail(base::Error(error).wrap("the store failed")); });
   engine_->on_read_only([this](bool read_only, const std::string& reason) {
-    base::log(read_only ? Level::error : Level::notice, read_only ? "store-read-only" : "store-writable", {{"reason", reason}});
+    base::log(read_only ? Level::error : Level::notice, read_only ? "store-read-only" : "store-writable",
+              {{"reason", reason}});
     store_read_only_ = read_only;
     if (machine_) input(push::StoreState{read_only ? reason : "", false});
     update_active();
@@ -124,8 +131,12 @@ void Service::check_cluster() {
   session_->get(layout_.format(), nullptr, [this](base::Result<coord::Node> node) {
     checking_cluster_ = false;
     if (!node && node.error().code == Code::not_found)
-      return fail({Code::identity, "there is no cluster '" + config_.cluster + "' at " + config_.coord + ": zkctl init makes one"});
-    if (!node) return timers_.after(kRetryEvery, [this, alive = alive_] { if (*alive && session_->connected()) check_cluster(); });
+      return fail({Code::identity,
+                   "there is no cluster '" + config_.cluster + "' at " + config_.coord + ": zkctl init makes one"});
+    if (!node)
+      return timers_.after(kRetryEvery, [this, alive = alive_] {
+        if (*alive && session_->connected()) check_cluster();
+      });
     auto format = coord::parse_format(node->value);
     if (!format) return fail({Code::identity, format.error().text});
     cluster_known(format->cluster);
@@ -136,8 +147,8 @@ void Service::cluster_known(const model::ClusterUuid& cluster) {
   if (!engine_) {
     if (auto opened = open_store(cluster); !opened) return fail(opened.error());
   } else if (cluster != cluster_) {
-    return fail({Code::identity, "the data directory belongs to cluster " + to_string(cluster_) + ", and '" + config_.cluster + "' at " + config_.coord +
-                                     " is " + to_string(cluster)});
+    return fail({Code::identity, "the data directory belongs to cluster " + to_string(cluster_) + ", and '" +
+                                     config_.cluster + "' at " + config_.coord + " is " + to_string(cluster)});
   }
   auto identity = identity_of(config_);
   identity.cluster = cluster;
@@ -146,9 +157,12 @@ void Service::cluster_known(const model::ClusterUuid& cluster) {
   options.identity = identity;
   servers_ = std::make_unique<client::CoordServers>(loop_, *session_, layout_);
   md_ = std::make_unique<client::MdClient>(loop_, *session_, layout_, *servers_, identity);
-  links_ = std::make_unique<Links>(loop_, *servers_, options, [this](const model::ServerId& server, bool up) { input(push::LinkChanged{server, up}); });
+  links_ = std::make_unique<Links>(loop_, *servers_, options, [this](const model::ServerId& server, bool up) {
+    input(push::LinkChanged{server, up});
+  });
   if (!config_.pusher.empty())
-    if (auto address = io::parse_address(config_.pusher)) pusher_ = std::make_unique<rpc::Peer>(loop_, *address, options);
+    if (auto address = io::parse_address(config_.pusher))
+      pusher_ = std::make_unique<rpc::Peer>(loop_, *address, options);
   enroll();
 }
 
@@ -161,10 +175,11 @@ void Service::enroll() {
   spec.weight = config_.weight;
   spec.first_start = dir_->identity().number.value == 0;
   spec.may_take_name = [this](std::function<void(base::Status)> answer) { check_name(std::move(answer)); };
-  enrollment_ = std::make_unique<Enrollment>(loop_, *session_, layout_, spec, [this](base::Result<Enrollment::Answer> answer) {
-    if (!answer) return fail(answer.error());
-    enrolled(*answer);
-  });
+  enrollment_ =
+      std::make_unique<Enrollment>(loop_, *session_, layout_, spec, [this](base::Result<Enrollment::Answer> answer) {
+        if (!answer) return fail(answer.error());
+        enrolled(*answer);
+      });
   enrollment_->begin();
 }
 
@@ -172,7 +187,8 @@ void Service::enrolled(const Enrollment::Answer& answer) {
   const auto& id = dir_->identity();
   if (id.number != answer.number) {
     if (id.number.value != 0)
-      return fail({Code::identity, "this data directory was server number " + to_string(id.number) + ", nodes/info/" + self_.name + " says " + to_string(answer.number)});
+      return fail({Code::identity, "this data directory was server number " + to_string(id.number) + ", nodes/info/" +
+                                       self_.name + " says " + to_string(answer.number)});
     if (auto set = dir_->set_number(answer.number); !set) return fail(set.error());
   }
   push::Self self;
@@ -186,13 +202,15 @@ void Service::enrolled(const Enrollment::Answer& answer) {
   for (const auto& t : engine_->tenures()) {
     const bool aside = t.state == store::TenureState::aside;
     const auto end = aside ? std::nullopt : engine_->durable(t.id.partition);
-    self.held.push_back({t.id.partition, t.id.assignment, t.region, t.table, t.interval, aside, end ? end->lsn : model::Lsn{}, t.whole});
+    self.held.push_back({t.id.partition, t.id.assignment, t.region, t.table, t.interval, aside,
+                         end ? end->lsn : model::Lsn{}, t.whole});
   }
   machine_ = std::make_unique<proto::PushServer>(std::move(self));
   const auto store = engine_->status();
   if (store.read_only) input(push::StoreState{store.read_only_reason, false});
   if (auto listening = listen(); !listening) return fail(listening.error());
-  // A new directory under a known name may be an amnesiac: it shows itself only when its maps have said that it is not (S6).
+  // A new directory under a known name may be an amnesiac: it shows itself only when its maps have said that it is not
+  // (S6).
   if (!known_name_) register_active();
   read_live();
   read_tables();
@@ -205,7 +223,8 @@ base::Status Service::listen() {
 
 void Service::register_active() {
   if (registration_) return;
-  registration_ = std::make_unique<coord::Registration>(*session_, timers_, random_, dir_->identity().incarnation, state_.instance);
+  registration_ =
+      std::make_unique<coord::Registration>(*session_, timers_, random_, dir_->identity().incarnation, state_.instance);
   registration_->on_displaced([](const std::string& text) { base::log(Level::error, "displaced", {{"by", text}}); });
   registration_->keep(layout_.version(self_), coord::version_text({.software = CANTLE_VERSION}));
   update_active();
@@ -260,7 +279,9 @@ void Service::maybe_ready() {
   if (!registration_) register_active();
   if (!machine_->caught_up() || !registration_->registered()) return;
   ready_ = true;
-  base::log(Level::notice, "ready", {{"tables", tables_.size()}, {"copies", machine_->copies().size()}, {"ms", base::to_ms(loop_.now() - began_)}});
+  base::log(
+      Level::notice, "ready",
+      {{"tables", tables_.size()}, {"copies", machine_->copies().size()}, {"ms", base::to_ms(loop_.now() - began_)}});
   if (on_ready_) on_ready_();
 }
 

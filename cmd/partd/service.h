@@ -36,7 +36,6 @@
 #include "cmd/partd/config.h"
 #include "cmd/partd/enroll.h"
 #include "cmd/partd/links.h"
-#include "lib/wire/client_request.h"
 #include "cmd/partd/state_file.h"
 #include "lib/client/md_client.h"
 #include "lib/client/servers.h"
@@ -51,6 +50,7 @@
 #include "lib/store/engine.h"
 #include "lib/store/lmdb_index.h"
 #include "lib/store/position_store.h"
+#include "lib/wire/client_request.h"
 
 namespace cantle::partd {
 
@@ -58,14 +58,14 @@ namespace push = proto::push;
 
 constexpr base::Duration kStoreTickEvery = std::chrono::milliseconds(100);
 constexpr base::Duration kPositionsEvery = std::chrono::milliseconds(500);
-constexpr base::Duration kReconcileEvery = std::chrono::seconds(2);   // the slow timer behind every watch (R29)
+constexpr base::Duration kReconcileEvery = std::chrono::seconds(2);     // the slow timer behind every watch (R29)
 constexpr base::Duration kRetryEvery = std::chrono::milliseconds(250);  // of what the coordination service did not take
 constexpr base::Duration kForwardTimeout = std::chrono::seconds(30);
-constexpr base::Duration kReadTimeout = std::chrono::seconds(2);       // of a peer's answer to push.read
-constexpr base::Duration kLoopReads = std::chrono::milliseconds(2);    // of a turn; then reads go to the read threads
-constexpr size_t kParkedMax = 4096;                                    // requests that wait for a newer map
+constexpr base::Duration kReadTimeout = std::chrono::seconds(2);     // of a peer's answer to push.read
+constexpr base::Duration kLoopReads = std::chrono::milliseconds(2);  // of a turn; then reads go to the read threads
+constexpr size_t kParkedMax = 4096;                                  // requests that wait for a newer map
 constexpr size_t kParkedBytesMax = size_t{32} << 20;
-constexpr base::Duration kUnknownWait = std::chrono::seconds(2);        // for the map of a table that was just made
+constexpr base::Duration kUnknownWait = std::chrono::seconds(2);  // for the map of a table that was just made
 constexpr base::Duration kDrainWrites = std::chrono::seconds(10);
 
 class Service {
@@ -150,12 +150,13 @@ class Service {
   void observed_failed(const std::string& table, const std::string& why);
   void read_positions();
   void notify_pusher(std::string_view method, std::string_view params);
-  void park(const std::string& table, model::TxnSeq at_least, base::Instant deadline, size_t bytes, std::function<void()> again,
-            std::function<void()> give_up);
+  void park(const std::string& table, model::TxnSeq at_least, base::Instant deadline, size_t bytes,
+            std::function<void()> again, std::function<void()> give_up);
   void unpark(const std::string& table);
   // A table that this server does not know may have been made a moment ago: it looks before it says so.
   void refuse_unknown(const std::string& table);
-  void park_unknown(const std::string& table, base::Instant deadline, size_t bytes, std::function<void()> again, std::function<void()> give_up);
+  void park_unknown(const std::string& table, base::Instant deadline, size_t bytes, std::function<void()> again,
+                    std::function<void()> give_up);
   void expire_parked();
   void read_numbers();
   void publish_systems();
@@ -196,17 +197,20 @@ class Service {
   // serve_read.cc
   void serve_get(const rpc::Call& call, rpc::Responder responder);
   void get(std::string_view params, rpc::Responder responder, bool parked);
-  void get_here(const wire::GetView& request, const push::Where& where, std::string_view params, rpc::Responder responder);
+  void get_here(const wire::GetView& request, const push::Where& where, std::string_view params,
+                rpc::Responder responder);
   void get_many(const wire::GetView& request, const push::Where& where, rpc::Responder responder);
   void serve_scan(const rpc::Call& call, rpc::Responder responder);
   void scan(std::string_view params, rpc::Responder responder, bool parked);
   struct ScanPlan;
   void scan_one(const ScanPlan& plan, rpc::Responder responder);
   void scan_many(const ScanPlan& plan, const push::Where& where, rpc::Responder responder);
-  void read_page(const model::PartitionId& log, store::ScanRange range, std::function<void(base::Result<model::PushScanReply>)> done);
-  void forward(const model::ServerId& to, std::string_view method, std::string_view params, model::TxnSeq txnseq, base::Duration timeout,
-               rpc::Responder responder);
-  // Reads on the loop while its turn is young; past that they go to the read threads, so that page faults cost nobody a lease.
+  void read_page(const model::PartitionId& log, store::ScanRange range,
+                 std::function<void(base::Result<model::PushScanReply>)> done);
+  void forward(const model::ServerId& to, std::string_view method, std::string_view params, model::TxnSeq txnseq,
+               base::Duration timeout, rpc::Responder responder);
+  // Reads on the loop while its turn is young; past that they go to the read threads, so that page faults cost nobody a
+  // lease.
   bool read_on_loop();
 
   // serve_peer.cc
@@ -225,10 +229,12 @@ class Service {
                 std::function<void(const model::PartitionId&)> act, bool parked = false);
   // The machine answers by itself; only a map that is missing is waited for here.
   template <class Message, class Feed>
-  void received(std::shared_ptr<Message> message, push::Purpose purpose, rpc::Responder responder, Feed feed, bool parked = false);
+  void received(std::shared_ptr<Message> message, push::Purpose purpose, rpc::Responder responder, Feed feed,
+                bool parked = false);
 
   // serve_admin.cc
-  bool know(const std::string& table, const rpc::Call& call, const rpc::Responder& responder, void (Service::*serve)(const rpc::Call&, rpc::Responder));
+  bool know(const std::string& table, const rpc::Call& call, const rpc::Responder& responder,
+            void (Service::*serve)(const rpc::Call&, rpc::Responder));
   void serve_route(const rpc::Call& call, rpc::Responder responder);
   void serve_status(const rpc::Call& call, rpc::Responder responder);
   void serve_hash(const rpc::Call& call, rpc::Responder responder);
@@ -239,7 +245,8 @@ class Service {
   void serve_map_changed(const rpc::Call& call);
   model::RoutePartition route_of(const model::Partition& p) const;
   model::StatusReply status(const std::string& table);
-  base::Result<model::SampleReply> sampled(const model::PartitionId& partition, uint32_t points, const std::vector<std::string>& keys);
+  base::Result<model::SampleReply> sampled(const model::PartitionId& partition, uint32_t points,
+                                           const std::vector<std::string>& keys);
   model::ServerNumber number_of(const model::ServerId& server) const;
 
   io::Loop& loop_;
@@ -274,7 +281,8 @@ class Service {
   bool checking_cluster_ = false, active_readonly_ = false, known_name_ = false;
 
   std::map<std::string, Followed> tables_;
-  bool tables_known_ = false, live_known_ = false, live_reading_ = false, live_again_ = false, tables_reading_ = false, tables_again_ = false;
+  bool tables_known_ = false, live_known_ = false, live_reading_ = false, live_again_ = false, tables_reading_ = false,
+       tables_again_ = false;
   base::Instant reconcile_at_, store_tick_at_, positions_at_;
   std::map<std::string, std::deque<Parked>> parked_;
   size_t parked_count_ = 0, parked_bytes_ = 0;
@@ -294,7 +302,7 @@ class Service {
   std::unordered_map<push::BatchId, Gathered> batches_;
   const wire::WriteRequest* current_ = nullptr;  // the request whose step this is
   std::string_view current_method_;
-  std::string answer_;                     // answers are built here
+  std::string answer_;  // answers are built here
   uint64_t read_turn_ = 0;
   uint32_t turn_reads_ = 0;
   base::Instant turn_began_;

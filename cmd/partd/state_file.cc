@@ -18,7 +18,8 @@ base::Status parse_line(StateFile& file, const std::string& line) {
   } else if (key == "seen:") {
     TRY_ASSIGN(const auto table, model::parse_id<model::TableUuid>(a));
     uint64_t txnseq = 0;
-    if (std::from_chars(b.data(), b.data() + b.size(), txnseq).ec != std::errc()) return base::fail(base::Code::identity, "not a number: " + b);
+    if (std::from_chars(b.data(), b.data() + b.size(), txnseq).ec != std::errc())
+      return base::fail(base::Code::identity, "not a number: " + b);
     file.seen[table] = {txnseq};
   } else if (key == "child:") {
     TRY_ASSIGN(const auto child, model::parse_id<model::PartitionId>(a));
@@ -35,7 +36,8 @@ base::Result<StateFile> StateFile::load(store::Disk& disk, base::Random& random)
   StateFile file;
   auto text = disk.read_whole(kPath, kSizeMax);
   if (!text) {
-    if (text.error().code != base::Code::not_found) return base::fail(std::move(text).error().wrap("the file 'partd' in the data directory"));
+    if (text.error().code != base::Code::not_found)
+      return base::fail(std::move(text).error().wrap("the file 'partd' in the data directory"));
     file.instance = to_string(model::Id128<struct InstanceTag>::draw(random));
     TRY(file.save(disk));
     return file;
@@ -43,14 +45,16 @@ base::Result<StateFile> StateFile::load(store::Disk& disk, base::Random& random)
   std::istringstream lines(*text);
   for (std::string line; std::getline(lines, line);)
     if (auto parsed = parse_line(file, line); !parsed)
-      return base::fail(base::Code::identity, "the file 'partd' in the data directory, line '" + line + "': " + parsed.error().text);
+      return base::fail(base::Code::identity,
+                        "the file 'partd' in the data directory, line '" + line + "': " + parsed.error().text);
   return file;
 }
 
 base::Status StateFile::save(store::Disk& disk) const {
   std::string text = "instance: " + instance + "\n";
   for (const auto& [table, txnseq] : seen) text += "seen: " + to_string(table) + " " + to_string(txnseq) + "\n";
-  for (const auto& c : children) text += "child: " + to_string(c.child) + " " + to_string(c.parent) + " " + to_string(c.attempt) + "\n";
+  for (const auto& c : children)
+    text += "child: " + to_string(c.child) + " " + to_string(c.parent) + " " + to_string(c.attempt) + "\n";
   return disk.write_whole(kPath, text);
 }
 

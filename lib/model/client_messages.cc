@@ -33,7 +33,9 @@ base::Result<ScanCursor> decode_cursor(std::string_view bytes) {
   if (bytes.size() < kCursorHead || bytes.size() > kCursorHead + kKeyMax + 1) return bad();
   const auto head = static_cast<uint8_t>(bytes[0]);
   if (head / 2 != kCursorFormat) return bad();
-  ScanCursor cursor{.reverse = head % 2 == 1, .bound = std::string(bytes.substr(kCursorHead)), .lsn = {base::get_u64_be(bytes.data() + 1)}};
+  ScanCursor cursor{.reverse = head % 2 == 1,
+                    .bound = std::string(bytes.substr(kCursorHead)),
+                    .lsn = {base::get_u64_be(bytes.data() + 1)}};
   if (cursor.bound.empty()) return bad();
   return cursor;
 }
@@ -41,7 +43,8 @@ base::Result<ScanCursor> decode_cursor(std::string_view bytes) {
 base::Result<ScanStart> scan_start(const ScanRequest& request) {
   if (request.cursor.empty()) return ScanStart{request.reverse ? request.end : request.begin, request.reverse};
   TRY_ASSIGN(auto cursor, decode_cursor(request.cursor));
-  if (cursor.reverse != request.reverse) return base::fail(base::Code::invalid, "the cursor belongs to a scan in the other direction");
+  if (cursor.reverse != request.reverse)
+    return base::fail(base::Code::invalid, "the cursor belongs to a scan in the other direction");
   return ScanStart{std::move(cursor.bound), request.reverse};
 }
 

@@ -31,8 +31,8 @@ enum class Level : uint8_t { one = 1, majority = 2, all = 3 };
 
 constexpr uint32_t kDeadlineDefaultMs = 5000;
 constexpr uint32_t kDeadlineMaxMs = 30000;
-constexpr uint32_t kScanRecordsMax = 10000;             // records in one answer
-constexpr uint32_t kScanBytesMax = uint32_t{1} << 20;   // keys and values in one answer; at least one record fits
+constexpr uint32_t kScanRecordsMax = 10000;            // records in one answer
+constexpr uint32_t kScanBytesMax = uint32_t{1} << 20;  // keys and values in one answer; at least one record fits
 constexpr uint32_t kSamplePointsMax = 1024;
 constexpr size_t kBatchBytesMax = kBlockMax - (size_t{64} << 10);  // encoded records of one batch
 
@@ -149,7 +149,7 @@ const Partition* scan_partition(const Metadata& map, const ScanStart& start);
 struct RouteRequest {
   std::string table;
   std::optional<std::string> key;  // of this key alone
-  bool full = false;  // the whole map in `map`: the newest one whose older writes have ended here
+  bool full = false;               // the whole map in `map`: the newest one whose older writes have ended here
   TxnSeq txnseq;
   uint32_t deadline_ms = 0;
   CANTLE_FIELDS(table, key, full, txnseq, deadline_ms)
@@ -190,7 +190,8 @@ struct StatusPartition {
   Region region;
   AssignmentId assignment;
   Interval interval;
-  std::string role;   // proposed, initializing, available, leaving; child (of a split), kept (an old tenure), late (of an ended parent), unknown
+  std::string role;   // proposed, initializing, available, leaving; child (of a split), kept (an old tenure), late (of
+                      // an ended parent), unknown
   std::string state;  // serving, catching_up, filling, creating, dividing, kept
   LogPoint end;       // durable end of its log
   Lsn applied;        // in the index
@@ -223,22 +224,22 @@ struct StatusReply {
   Incarnation incarnation;
   ServerNumber number;
   bool ready = false;
-  std::string read_only;       // the reason; empty: takes writes
-  std::string coord;           // connected | disconnected
+  std::string read_only;  // the reason; empty: takes writes
+  std::string coord;      // connected | disconnected
   uint64_t uptime_ms = 0;
   std::optional<int64_t> clock_offset_ms;  // median of the peers' clocks minus ours
   std::vector<StatusTable> tables;
   std::vector<StatusPeer> peers;
   std::vector<StatusCount> counts;  // journal, overlay, index, requests: names in cantle-protocol(7)
-  CANTLE_FIELDS(server, role, software, cluster, cluster_uuid, incarnation, number, ready, read_only, coord, uptime_ms, clock_offset_ms,
-                tables, peers, counts)
+  CANTLE_FIELDS(server, role, software, cluster, cluster_uuid, incarnation, number, ready, read_only, coord, uptime_ms,
+                clock_offset_ms, tables, peers, counts)
 };
 
 // --- hash -----------------------------------------------------------------------------------------
 // Content hashes of what this server holds, as of `applied`, which is everything durable when it asked.
 struct HashRequest {
   std::string table;
-  PartitionId partition;     // none: every one held here
+  PartitionId partition;  // none: every one held here
   uint32_t deadline_ms = 0;
   CANTLE_FIELDS(table, partition, deadline_ms)
 };
@@ -251,7 +252,7 @@ struct HashPartition {
   uint64_t bytes = 0;                    // keys and values of live records
   std::string hash;                      // 16 bytes: sum modulo 2^128 of hash(key, version, value) over both
   Lsn applied;
-  bool serving = false;                  // answers reads
+  bool serving = false;  // answers reads
   CANTLE_FIELDS(id, region, assignment, interval, records, tombstones, bytes, hash, applied, serving)
 };
 struct HashReply {

@@ -25,7 +25,7 @@
 
 namespace cantle::proto {
 
-constexpr uint64_t kSkewMaxMs = 5000;             // a clock or a version further off is not trusted
+constexpr uint64_t kSkewMaxMs = 5000;  // a clock or a version further off is not trusted
 constexpr base::Duration kClockSampleAge = std::chrono::seconds(10);
 
 // `version` is so far ahead of `wall` that it must be refused.

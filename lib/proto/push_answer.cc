@@ -34,13 +34,16 @@ std::string_view doing(const Copy& c) {
 }  // namespace
 
 // `s`: what this server serves of the place asked for; null: look for `p`, which covers it.
-void PushServer::Impl::locate(Where& w, const Table& t, const Table::Serve* s, const model::Partition* p, TxnSeq txnseq, bool hop) const {
+void PushServer::Impl::locate(Where& w, const Table& t, const Table::Serve* s, const model::Partition* p, TxnSeq txnseq,
+                              bool hop) const {
   w.partition = s != nullptr ? s->partition : p;
   w.txnseq = t.map->txnseq;
   if (w.partition == nullptr) return refuse(w, Code::faulted, "no partition covers the key");
   if (txnseq.value != 0 && txnseq < w.partition->min_txnseq) return refuse(w, Code::stale_route, "the map has changed");
-  if (s != nullptr && model::answers_reads(s->copy->state) && !s->copy->creating && model::readable(w.partition->state)) {
-    if (!s->copy->caught_up) return refuse(w, Code::catching_up, "this server is catching up with its replicas", kRetryAfterMs);
+  if (s != nullptr && model::answers_reads(s->copy->state) && !s->copy->creating &&
+      model::readable(w.partition->state)) {
+    if (!s->copy->caught_up)
+      return refuse(w, Code::catching_up, "this server is catching up with its replicas", kRetryAfterMs);
     w.kind = Where::Kind::here;
     w.log = s->copy->held.partition;
     return;
@@ -104,16 +107,22 @@ base::Result<ReadPlan> PushServer::plan_read(const Where& where, std::string_vie
     }
     if (!impl_->within_reach(a.server)) continue;
     able.insert(a.slot);
-    plan.asks.push_back({a.slot, a.server, impl_->envelope(*t, p.id, own == nullptr ? AssignmentId{} : own->held.assignment, a.id)});
+    plan.asks.push_back(
+        {a.slot, a.server, impl_->envelope(*t, p.id, own == nullptr ? AssignmentId{} : own->held.assignment, a.id)});
   }
-  plan.needed = static_cast<uint32_t>(level == model::Level::all ? slots.size() : level == model::Level::majority ? write_majority(slots.size()) : 1);
+  plan.needed = static_cast<uint32_t>(level == model::Level::all        ? slots.size()
+                                      : level == model::Level::majority ? write_majority(slots.size())
+                                                                        : 1);
   if (able.size() >= plan.needed) return plan;
-  base::Error error{Code::no_quorum, "only " + std::to_string(able.size()) + " of " + std::to_string(slots.size()) + " replicas can answer"};
+  base::Error error{Code::no_quorum, "only " + std::to_string(able.size()) + " of " + std::to_string(slots.size()) +
+                                         " replicas can answer"};
   error.retry_after_ms = kRetryAfterMs;
   return base::fail(std::move(error));
 }
 
-Admission PushServer::admit(const model::Envelope& envelope, Purpose purpose) const { return impl_->admit(envelope, purpose); }
+Admission PushServer::admit(const model::Envelope& envelope, Purpose purpose) const {
+  return impl_->admit(envelope, purpose);
+}
 
 std::shared_ptr<const model::Metadata> PushServer::installed(std::string_view name) const {
   const Table* t = impl_->table(name);
@@ -192,8 +201,12 @@ ServerStatus PushServer::status() const {
   return s;
 }
 
-model::Incarnation PushServer::peer_incarnation(const ServerId& server) const { return impl_->peer_incarnation(server); }
-std::optional<int64_t> PushServer::clock_offset(const ServerId& peer) const { return impl_->clocks.offset(peer, impl_->now.at); }
+model::Incarnation PushServer::peer_incarnation(const ServerId& server) const {
+  return impl_->peer_incarnation(server);
+}
+std::optional<int64_t> PushServer::clock_offset(const ServerId& peer) const {
+  return impl_->clocks.offset(peer, impl_->now.at);
+}
 const model::Version& PushServer::newest_version() const { return impl_->hlc.last(); }
 std::set<ServerId> PushServer::partners() const { return impl_->partners; }
 

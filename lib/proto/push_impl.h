@@ -28,12 +28,12 @@
 namespace cantle::proto {
 namespace push {
 
+using base::Code;
 using model::AssignmentId;
 using model::PartitionId;
 using model::ServerId;
 using model::TableUuid;
 using model::TxnSeq;
-using base::Code;
 
 constexpr uint32_t kSendsToOneMax = 1024;  // a server that does not answer holds up no more than these (S26)
 constexpr size_t kRequestsInBatchMax = 16384;
@@ -64,7 +64,7 @@ struct Copy {
   Held held;
   Role role = Role::unknown;
   bool creating = false, dropping = false;
-  bool told = false;  // an unknown copy was complained about
+  bool told = false;                                                // an unknown copy was complained about
   model::AssignmentState state = model::AssignmentState::proposed;  // serving, child
 
   // Catching up after a start: no local reads until every live replica has delivered what it had.
@@ -75,7 +75,7 @@ struct Copy {
   // Not 0: records may be missing here. Everybody is asked to offer everything; those that have are in `healed`.
   uint64_t heal = 0;
   std::set<AssignmentId> healed;
-  base::Instant mark_next;                       // MARK_AVAILABLE is asked again then
+  base::Instant mark_next;  // MARK_AVAILABLE is asked again then
 
   LogTrack track;
   std::shared_ptr<const Plan> plans[4];  // by Side, of the installed map; made when needed
@@ -122,26 +122,26 @@ struct Batch {
   BatchId id = 0;
   TableUuid table;
   PartitionId log;
-  AssignmentId own;                // tenure of that log
+  AssignmentId own;  // tenure of that log
   Side side = Side::whole;
-  model::AttemptId split;          // under which `side` was chosen
+  model::AttemptId split;  // under which `side` was chosen
   bool newest = true;
   uint32_t count = 0;
   size_t bytes = 0;
-  model::Version low, high;        // versions in it
+  model::Version low, high;  // versions in it
   std::vector<Waiting> waiting;
-  base::Instant earliest;          // of the deadlines of `waiting`
+  base::Instant earliest;  // of the deadlines of `waiting`
 
   bool closed = false;
   std::vector<PartitionId> scope;  // the partitions its keys lie in
   std::shared_ptr<const Plan> plan;
-  uint64_t acked = 0, sent = 0;    // bits of the plan's targets; sent: not answered yet
+  uint64_t acked = 0, sent = 0;                       // bits of the plan's targets; sent: not answered yet
   std::vector<std::pair<AssignmentId, int>> aliases;  // older tenures that speak for a target of this plan
-  uint32_t strays = 0;             // sends under way to who is no target any more
-  std::optional<model::LogPoint> end;  // where it stands in the log, durable
-  bool failed = false;             // it is not in the log
-  bool payload = true;             // the shell still has it
-  TxnSeq tag;                      // of the map the append began under
+  uint32_t strays = 0;                                // sends under way to who is no target any more
+  std::optional<model::LogPoint> end;                 // where it stands in the log, durable
+  bool failed = false;                                // it is not in the log
+  bool payload = true;                                // the shell still has it
+  TxnSeq tag;                                         // of the map the append began under
   base::Instant sent_at, resend_at;
   base::Duration resend_after = kResendEvery;
 };
@@ -194,9 +194,15 @@ struct PushServer::Impl {
   void emit(E effect) {
     out->emplace_back(std::in_place_type<E>, std::move(effect));
   }
-  void say(base::Level level, std::string what, std::string text) { emit(push::Say{level, std::move(what), std::move(text)}); }
-  void reply_error(push::RequestId request, base::Error error) { emit(push::Reply{request, tl::unexpected<base::Error>(std::move(error))}); }
-  void answer_error(push::CallId call, base::Error error) { emit(push::Answer{call, tl::unexpected<base::Error>(std::move(error))}); }
+  void say(base::Level level, std::string what, std::string text) {
+    emit(push::Say{level, std::move(what), std::move(text)});
+  }
+  void reply_error(push::RequestId request, base::Error error) {
+    emit(push::Reply{request, tl::unexpected<base::Error>(std::move(error))});
+  }
+  void answer_error(push::CallId call, base::Error error) {
+    emit(push::Answer{call, tl::unexpected<base::Error>(std::move(error))});
+  }
 
   // push_server.cc
   push::Table* table(std::string_view name) const;
@@ -206,14 +212,16 @@ struct PushServer::Impl {
   push::Copy& add(push::Held held);
   void remove(const model::AssignmentId& own);
   void fetch(push::Table& t, model::TxnSeq at_least);
-  std::shared_ptr<const push::Plan> plan_for(const push::Table& t, const model::Partition& p, push::Copy& c, push::Side side);
+  std::shared_ptr<const push::Plan> plan_for(const push::Table& t, const model::Partition& p, push::Copy& c,
+                                             push::Side side);
   bool within_reach(const model::ServerId& server) const;
   uint64_t within_reach(const push::Plan& plan) const;  // bits of the own targets and of those within reach
   std::string read_only() const;
   void send_beacons();
 
   // push_answer.cc
-  void locate(push::Where& w, const push::Table& t, const push::Table::Serve* s, const model::Partition* p, model::TxnSeq txnseq, bool hop) const;
+  void locate(push::Where& w, const push::Table& t, const push::Table::Serve* s, const model::Partition* p,
+              model::TxnSeq txnseq, bool hop) const;
   bool find_table(push::Where& w, std::string_view name, model::TxnSeq txnseq, const push::Table** t) const;
 
   // push_maps.cc
@@ -256,8 +264,8 @@ struct PushServer::Impl {
   std::optional<base::Error> refuse_write(const push::WriteAsked& in) const;
   void elsewhere(push::Table& t, const push::WriteAsked& in);
   const model::ServerId* forward_to(const model::Partition& p) const;
-  void gather(push::Table& t, const model::Partition& p, push::Copy& c, push::Side side, const std::shared_ptr<const push::Plan>& plan,
-              const push::WriteAsked& in);
+  void gather(push::Table& t, const model::Partition& p, push::Copy& c, push::Side side,
+              const std::shared_ptr<const push::Plan>& plan, const push::WriteAsked& in);
   void close_open(const model::TableUuid& uuid);
   void close(push::Batch& b);
   void send_missing(push::Table& t, push::Batch& b);
@@ -281,11 +289,13 @@ struct PushServer::Impl {
   void recount(push::Table& t);
   bool concerned(const push::Table& t, const push::Batch& b) const;
   void recount(push::Table& t, push::Batch& b);
-  void expand(const push::Table& t, const push::Batch& b, const model::PartitionId& id, std::vector<push::Scope>& scopes) const;
+  void expand(const push::Table& t, const push::Batch& b, const model::PartitionId& id,
+              std::vector<push::Scope>& scopes) const;
   void adopt(push::Batch& b, const std::shared_ptr<const push::Plan>& plan);
 
   // push_receive.cc
-  void receive(push::CallId call, const model::Envelope& e, const push::RecordsSeen& seen, push::Purpose purpose, push::LogTrack::Entry::Kind kind);
+  void receive(push::CallId call, const model::Envelope& e, const push::RecordsSeen& seen, push::Purpose purpose,
+               push::LogTrack::Entry::Kind kind);
   std::optional<base::Error> refuse_records(const push::Copy& c, const push::RecordsSeen& seen) const;
   void hear(const model::ServerId& from, model::Incarnation incarnation);
   model::Incarnation peer_incarnation(const model::ServerId& server) const;
@@ -302,7 +312,7 @@ struct PushServer::Impl {
   std::map<model::TableUuid, std::unique_ptr<push::Table>> tables;
   std::unordered_map<std::string, push::Table*, push::NameHash, std::equal_to<>> by_name;
   std::map<model::AssignmentId, std::unique_ptr<push::Copy>> copies;
-  std::map<model::PartitionId, model::AssignmentId> live_by_partition;  // the copies that take appends
+  std::map<model::PartitionId, model::AssignmentId> live_by_partition;    // the copies that take appends
   std::map<model::AssignmentId, std::vector<model::AssignmentId>> heirs;  // a divided tenure's children
   std::map<model::PartitionId, push::HeldBack> creating, dividing;
   std::map<model::AssignmentId, push::HeldBack> setting_aside, dropping;

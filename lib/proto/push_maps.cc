@@ -3,7 +3,6 @@
 namespace cantle::proto {
 
 using namespace push;
-using model::AssignmentState;
 
 namespace {
 
@@ -18,7 +17,9 @@ const model::EndedPartition* ended(const model::Metadata& map, const PartitionId
   return nullptr;
 }
 
-std::string place(const Copy& c) { return "partition " + to_string(c.held.partition) + " assignment " + to_string(c.held.assignment); }
+std::string place(const Copy& c) {
+  return "partition " + to_string(c.held.partition) + " assignment " + to_string(c.held.assignment);
+}
 
 }  // namespace
 
@@ -28,7 +29,9 @@ void PushServer::Impl::on(const MapRead& in) {
   const bool first = t.map == nullptr;
   // The coordination service was set back: old owners must not come alive again (S36).
   if (auto it = self.seen.find(t.uuid); it != self.seen.end() && in.map->txnseq < it->second)
-    return say(base::Level::error, "map-regressed", "table " + t.name + " shows transaction " + to_string(in.map->txnseq) + ", this server has acted on " + to_string(it->second));
+    return say(base::Level::error, "map-regressed",
+               "table " + t.name + " shows transaction " + to_string(in.map->txnseq) + ", this server has acted on " +
+                   to_string(it->second));
   if (!first && in.map->txnseq <= t.map->txnseq) return;
 
   close_open(t.uuid);  // what was gathered belongs to the map it was gathered under
@@ -48,7 +51,8 @@ void PushServer::Impl::on(const MapRead& in) {
 // Brings the copies in line with the installed map; again and again without harm.
 bool PushServer::Impl::arrange(Table& t, bool first) {
   for (auto& [own, held] : setting_aside)
-    if (const Copy* c = copy(own); held.table == t.uuid && std::exchange(held.failed, false) && c != nullptr) emit(SetAside{c->held.partition, own});
+    if (const Copy* c = copy(own); held.table == t.uuid && std::exchange(held.failed, false) && c != nullptr)
+      emit(SetAside{c->held.partition, own});
   divide_ended(t);
   if (!begin_copies(t, first)) return false;
   explain_copies(t);
@@ -152,7 +156,9 @@ void PushServer::Impl::set_aside(Table& t, Copy& c) {
   c.role = Role::old;
   if (c.held.aside || c.dropping) return;
   c.held.aside = true;
-  if (auto it = live_by_partition.find(c.held.partition); it != live_by_partition.end() && it->second == c.held.assignment) live_by_partition.erase(it);
+  if (auto it = live_by_partition.find(c.held.partition);
+      it != live_by_partition.end() && it->second == c.held.assignment)
+    live_by_partition.erase(it);
   emit(SetAside{c.held.partition, c.held.assignment});
   setting_aside[c.held.assignment] = {t.uuid, hold_back(t), false};
 }
@@ -168,7 +174,8 @@ bool PushServer::Impl::begin_copies(Table& t, bool first) {
     for (const auto* child : {&s.low, &s.high})
       for (const auto& a : child->assignments) {
         if (a.server != self.server || child_of_this_server(p, a)) continue;
-        const auto interval = child == &s.low ? model::Interval{p.interval.begin, s.point} : model::Interval{s.point, p.interval.end};
+        const auto interval =
+            child == &s.low ? model::Interval{p.interval.begin, s.point} : model::Interval{s.point, p.interval.end};
         if (live(child->id) == nullptr) {
           self.children.push_back({child->id, p.id, s.attempt});
           remember();
@@ -181,23 +188,29 @@ bool PushServer::Impl::begin_copies(Table& t, bool first) {
 }
 
 // False: this server is not the one that METADATA knows; nothing more may be done.
-bool PushServer::Impl::begin_copy(Table& t, const PartitionId& id, model::Region region, const model::Interval& interval,
-                                  const model::Assignment& a, const model::Partition* p, bool first) {
+bool PushServer::Impl::begin_copy(Table& t, const PartitionId& id, model::Region region,
+                                  const model::Interval& interval, const model::Assignment& a,
+                                  const model::Partition* p, bool first) {
   if (Copy* c = live(id)) {
     if (c->held.assignment == a.id) return true;
     set_aside(t, *c);  // an old tenure: kept, proved, dropped (S6)
   }
   if (copies.contains(a.id)) return true;  // aside or on its way to the trash: nothing to do here
   if (lost(t, a, p, first)) {
-    const std::string text = "METADATA of table " + t.name + " says that server " + self.server.name + " holds partition " + to_string(id) +
-                             " (assignment " + to_string(a.id) + "), and nothing of it is in this data directory. If the data is lost, give the server a new --id "
-                             "or an empty place: zkctl node replace " + self.server.name;
-    if (first) emit(Exit{text});
-    else say(base::Level::error, "copy-lost", text);
+    const std::string text =
+        "METADATA of table " + t.name + " says that server " + self.server.name + " holds partition " + to_string(id) +
+        " (assignment " + to_string(a.id) +
+        "), and nothing of it is in this data directory. If the data is lost, give the server a new --id "
+        "or an empty place: zkctl node replace " +
+        self.server.name;
+    if (first)
+      emit(Exit{text});
+    else
+      say(base::Level::error, "copy-lost", text);
     return !first;
   }
-  // One tenure of a partition at a time: a block in the journal names the partition alone. The store goes on with an old
-  // copy under the new assignment; one that is on its way out is waited for.
+  // One tenure of a partition at a time: a block in the journal names the partition alone. The store goes on with an
+  // old copy under the new assignment; one that is on its way out is waited for.
   if (Copy* old = older_tenure(id)) {
     if (old->dropping || setting_aside.contains(old->held.assignment)) {
       t.arrange_at = now.at + kAskEvery;
@@ -205,7 +218,13 @@ bool PushServer::Impl::begin_copy(Table& t, const PartitionId& id, model::Region
     }
     remove(old->held.assignment);
   }
-  Copy& c = add({.partition = id, .assignment = a.id, .region = region, .table = t.uuid, .interval = interval, .aside = false, .end = {}});
+  Copy& c = add({.partition = id,
+                 .assignment = a.id,
+                 .region = region,
+                 .table = t.uuid,
+                 .interval = interval,
+                 .aside = false,
+                 .end = {}});
   c.creating = true;
   creating[id] = {t.uuid, hold_back(t), false};
   emit(Create{c.held, t.name});
@@ -251,7 +270,8 @@ void PushServer::Impl::explain(Table& t, Copy& c) {
   if (aborted(t, c)) return drop(c, "split aborted");
   // Absence is never an order to delete: kept, serves nothing (S52).
   c.role = Role::unknown;
-  if (!std::exchange(c.told, true)) say(base::Level::error, "copy-unknown", place(c) + " of table " + t.name + " is not in METADATA: kept, not served");
+  if (!std::exchange(c.told, true))
+    say(base::Level::error, "copy-unknown", place(c) + " of table " + t.name + " is not in METADATA: kept, not served");
 }
 
 bool PushServer::Impl::child_in_split(const Table& t, Copy& c) const {

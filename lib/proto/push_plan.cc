@@ -73,7 +73,8 @@ class Builder {
   }
 
   // `filter`: the block may hold keys of both children.
-  void child_group(const model::Partition& p, const model::Child& child, model::Interval interval, Side side, bool filter) {
+  void child_group(const model::Partition& p, const model::Child& child, model::Interval interval, Side side,
+                   bool filter) {
     auto& group = plan_.groups.emplace_back();
     for (const auto& a : child.assignments) {
       const auto* parent = a.source.none() ? nullptr : model::find_assignment(p, a.source);
@@ -123,7 +124,8 @@ int Plan::find(const model::AssignmentId& assignment) const {
   return -1;
 }
 
-std::shared_ptr<const Plan> make_plan(const model::Metadata& map, const model::ServerId& self, const std::vector<Scope>& scopes) {
+std::shared_ptr<const Plan> make_plan(const model::Metadata& map, const model::ServerId& self,
+                                      const std::vector<Scope>& scopes) {
   auto plan = std::make_shared<Plan>();
   plan->txnseq = map.txnseq;
   Builder builder(*plan, self);

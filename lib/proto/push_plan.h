@@ -30,13 +30,13 @@ enum class Side : uint8_t { whole = 0, low = 1, high = 2, both = 3 };
 
 struct Target {
   model::ServerId server;
-  model::PartitionId partition;       // as the receiver knows it
+  model::PartitionId partition;  // as the receiver knows it
   model::AssignmentId assignment;
-  model::AssignmentId continues;      // the tenure on the same server that this one came from by a split; none
-  model::AssignmentId own;            // ours, of the partition (or of the parent) that the target belongs to
+  model::AssignmentId continues;        // the tenure on the same server that this one came from by a split; none
+  model::AssignmentId own;              // ours, of the partition (or of the parent) that the target belongs to
   std::optional<model::Interval> only;  // the target takes this part of the records only
   model::TxnSeq since;
-  Side side = Side::whole;            // whole: concerns every key of the log
+  Side side = Side::whole;  // whole: concerns every key of the log
 };
 
 struct Plan {
@@ -64,7 +64,8 @@ struct Scope {
   Side side = Side::whole;
 };
 // Null if this server has no assignment in one of the partitions. Several scopes: a block that lies in all of them.
-std::shared_ptr<const Plan> make_plan(const model::Metadata& map, const model::ServerId& self, const std::vector<Scope>& scopes);
+std::shared_ptr<const Plan> make_plan(const model::Metadata& map, const model::ServerId& self,
+                                      const std::vector<Scope>& scopes);
 
 // The assignment came out of a split on a server that held the parent: its `source` is the parent's tenure there.
 bool continues_here(const model::Partition& partition, const model::Assignment& assignment);

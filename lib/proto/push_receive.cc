@@ -1,3 +1,4 @@
+#include "lib/base/testing.h"
 #include "lib/proto/push_impl.h"
 
 namespace cantle::proto {
@@ -8,7 +9,8 @@ void PushServer::Impl::on(const WriteArrived& in) {
   const auto& m = *in.message;
   hear(m.envelope.from, m.envelope.incarnation);
   clocks.heard(m.envelope.from, m.wall_ms, now.at, now.wall);
-  receive(in.call, m.envelope, in.seen, Purpose::write, in.seen.one_stamper ? LogTrack::Entry::Kind::received : LogTrack::Entry::Kind::unknown);
+  receive(in.call, m.envelope, in.seen, Purpose::write,
+          in.seen.one_stamper ? LogTrack::Entry::Kind::received : LogTrack::Entry::Kind::unknown);
   if (!receiving.contains(in.call)) return;  // refused
   live(m.envelope.partition)->track.settled({m.settled, m.envelope.txnseq});
 }
@@ -19,7 +21,8 @@ void PushServer::Impl::on(const BulkArrived& in) {
   receive(in.call, m.envelope, in.seen, Purpose::bulk, LogTrack::Entry::Kind::unknown);
 }
 
-void PushServer::Impl::receive(CallId call, const model::Envelope& e, const RecordsSeen& seen, Purpose purpose, LogTrack::Entry::Kind kind) {
+void PushServer::Impl::receive(CallId call, const model::Envelope& e, const RecordsSeen& seen, Purpose purpose,
+                               LogTrack::Entry::Kind kind) {
   const auto admission = admit(e, purpose);
   if (admission.kind != Admission::Kind::ok) {
     if (admission.kind == Admission::Kind::fetch)
@@ -31,7 +34,12 @@ void PushServer::Impl::receive(CallId call, const model::Envelope& e, const Reco
   if (auto refused = refuse_records(c, seen)) return answer_error(call, *std::move(refused));
   hlc.observe(seen.newest);
   t.under_way[t.map->txnseq]++;
-  receiving.emplace(call, Receiving{t.uuid, c.held.assignment, t.map->txnseq, {.kind = kind, .end = {}, .oldest = {}, .newest = seen.newest, .side = Side::whole, .acked = {}}});
+  receiving.emplace(
+      call,
+      Receiving{t.uuid,
+                c.held.assignment,
+                t.map->txnseq,
+                {.kind = kind, .end = {}, .oldest = {}, .newest = seen.newest, .side = Side::whole, .acked = {}}});
   emit(AppendReceived{call, admission.log});
 }
 
@@ -41,7 +49,9 @@ std::optional<base::Error> PushServer::Impl::refuse_records(const Copy& c, const
     return base::Error{Code::invalid, "a key is outside the partition"};
   // One bad clock must not drag the others after it (R33).
   if (too_far_ahead(seen.newest, now.wall))
-    return base::Error{Code::invalid, "version " + to_string(seen.newest) + " is " + std::to_string(seen.newest.ms() - now.wall) + " ms ahead of this server's clock"};
+    return base::Error{Code::invalid, "version " + to_string(seen.newest) + " is " +
+                                          std::to_string(seen.newest.ms() - now.wall) +
+                                          " ms ahead of this server's clock"};
   base::Error error;
   error.retry_after_ms = kRetryAfterMs;
   if (!store.read_only.empty()) {
@@ -120,7 +130,8 @@ struct Entry {
   const std::vector<model::Assignment>* assignments = nullptr;
   const model::Child* child = nullptr;
 };
-Entry find_entry(const model::Metadata& map, const Copy* copy, const PartitionId& id, const std::vector<ChildOf>& children) {
+Entry find_entry(const model::Metadata& map, const Copy* copy, const PartitionId& id,
+                 const std::vector<ChildOf>& children) {
   if (const auto* p = map.find(id)) return {p, &p->assignments, nullptr};
   if (copy == nullptr || copy->role != Role::child) return {};
   for (const auto& known : children) {
@@ -143,8 +154,10 @@ const model::Assignment* find_in(const std::vector<model::Assignment>& assignmen
 
 Admission PushServer::Impl::admit(const model::Envelope& e, Purpose purpose) const {
   const Table* t = table(e.table_uuid);
-  if (t == nullptr || !t->map || t->map->dropped) return refuse(Code::no_such_table, "no table '" + e.table + "' with that uuid");
-  if (e.incarnation < peer_incarnation(e.from)) return refuse(Code::unavailable, "from an older life of server " + e.from.name);
+  if (t == nullptr || !t->map || t->map->dropped)
+    return refuse(Code::no_such_table, "no table '" + e.table + "' with that uuid");
+  if (e.incarnation < peer_incarnation(e.from))
+    return refuse(Code::unavailable, "from an older life of server " + e.from.name);
   const Copy* c = live(e.partition);
   const auto entry = find_entry(*t->map, c, e.partition, self.children);
   if (e.txnseq > t->map->txnseq) {
@@ -154,16 +167,21 @@ Admission PushServer::Impl::admit(const model::Envelope& e, Purpose purpose) con
     a.at_least = e.txnseq;
     return a;
   }
-  if (entry.partition == nullptr) return refuse(Code::stale_route, "partition " + to_string(e.partition) + " is not in the map", t->map->txnseq);
-  if (e.txnseq < entry.partition->min_txnseq) return refuse(Code::stale_route, "the map has changed", t->map->txnseq);
+  if (entry.partition == nullptr)
+    return refuse(Code::stale_route, "partition " + to_string(e.partition) + " is not in the map", t->map->txnseq);
+  if (e.txnseq < entry.partition->min_txnseq && !MUTANT("ignore_min_txnseq")) return refuse(Code::stale_route, "the map has changed", t->map->txnseq);
   const auto* to = find_in(*entry.assignments, e.to_assignment);
-  if (to == nullptr || to->server != self.server) return refuse(Code::unavailable, "assignment " + to_string(e.to_assignment) + " is not this server's");
-  if (c == nullptr || c->held.assignment != e.to_assignment || c->creating || c->dropping) return refuse(Code::unavailable, "the copy is not ready");
+  if (to == nullptr || to->server != self.server)
+    return refuse(Code::unavailable, "assignment " + to_string(e.to_assignment) + " is not this server's");
+  if (c == nullptr || c->held.assignment != e.to_assignment || c->creating || c->dropping)
+    return refuse(Code::unavailable, "the copy is not ready");
 
   if (purpose == Purpose::write) {
     const auto* from = find_in(*entry.assignments, e.from_assignment);
     if (from == nullptr && entry.child != nullptr) from = find_in(entry.partition->assignments, e.from_assignment);
-    if (from == nullptr || from->server != e.from) return refuse(Code::unavailable, "assignment " + to_string(e.from_assignment) + " is not server " + e.from.name + "'s");
+    if (from == nullptr || from->server != e.from)
+      return refuse(Code::unavailable,
+                    "assignment " + to_string(e.from_assignment) + " is not server " + e.from.name + "'s");
   }
   if (purpose == Purpose::read) {
     if (entry.child != nullptr || !model::answers_reads(to->state) || !model::readable(entry.partition->state))

@@ -77,7 +77,8 @@ void PushServer::Impl::adopt(Batch& b, const std::shared_ptr<const Plan>& plan) 
   }
   for (const auto& [older, j] : b.aliases)
     for (size_t i = 0; i < plan->targets.size(); i++)
-      if (plan->targets[i].assignment == b.plan->targets[static_cast<size_t>(j)].assignment) aliases.emplace_back(older, static_cast<int>(i));
+      if (plan->targets[i].assignment == b.plan->targets[static_cast<size_t>(j)].assignment)
+        aliases.emplace_back(older, static_cast<int>(i));
   for (size_t j = 0; j < b.plan->targets.size(); j++)
     if ((b.sent & ~carried & bit(j)) != 0) {
       b.strays++;

@@ -122,9 +122,11 @@ std::string PushServer::Impl::read_only() const {
   if (!peers) return {};
   if (clocks.distrusted(now.at, true)) {
     const auto off = clocks.median(now.at);
-    return off ? "the clock is " + std::to_string(-*off) + " ms off its peers' median" : "the clock jumped and no peer was heard since";
+    return off ? "the clock is " + std::to_string(-*off) + " ms off its peers' median"
+               : "the clock jumped and no peer was heard since";
   }
-  if (const auto ahead = hlc.ahead_ms(now.wall); ahead > kSkewMaxMs) return "the newest version here is " + std::to_string(ahead) + " ms ahead of the clock";
+  if (const auto ahead = hlc.ahead_ms(now.wall); ahead > kSkewMaxMs)
+    return "the newest version here is " + std::to_string(ahead) + " ms ahead of the clock";
   return {};
 }
 
@@ -135,8 +137,10 @@ void PushServer::Impl::on(const Tick&) {
     if (!t->map) continue;
     if (t->arrange_at && now.at >= *t->arrange_at) {
       t->arrange_at.reset();
-      if (t->map->dropped) drop_table(*t);
-      else if (!arrange(*t, false)) return;
+      if (t->map->dropped)
+        drop_table(*t);
+      else if (!arrange(*t, false))
+        return;
     }
     if (t->map->dropped) continue;
     look_after(*t);
@@ -146,7 +150,8 @@ void PushServer::Impl::on(const Tick&) {
   publish_marks();
   const bool refused = !read_only().empty();
   if (refused != std::exchange(was_read_only, refused))
-    say(refused ? base::Level::error : base::Level::notice, refused ? "read-only" : "writable", refused ? read_only() : "takes writes again");
+    say(refused ? base::Level::error : base::Level::notice, refused ? "read-only" : "writable",
+        refused ? read_only() : "takes writes again");
 }
 
 void PushServer::Impl::send_beacons() {

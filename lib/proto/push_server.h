@@ -40,17 +40,18 @@ namespace cantle::proto {
 
 namespace push {
 
-constexpr size_t kBatchesInFlightMax = 4096;                 // blocks not yet answered
-constexpr size_t kBytesInFlightMax = size_t{64} << 20;       // their payloads
+constexpr size_t kBatchesInFlightMax = 4096;            // blocks not yet answered
+constexpr size_t kBytesInFlightMax = size_t{64} << 20;  // their payloads
 constexpr size_t kRequestsInFlightMax = 65536;
 constexpr base::Duration kResendEvery = std::chrono::milliseconds(100);
 constexpr base::Duration kResendMost = std::chrono::seconds(1);
 constexpr base::Duration kSendTimeout = std::chrono::seconds(5);
 constexpr base::Duration kBeaconEvery = std::chrono::seconds(1);
-constexpr base::Duration kCatchUpMost = std::chrono::seconds(30);   // then it serves, with a warning
+constexpr base::Duration kCatchUpMost = std::chrono::seconds(30);     // then it serves, with a warning
 constexpr base::Duration kAskEvery = std::chrono::milliseconds(500);  // epochs, MARK_AVAILABLE, maps
 constexpr uint32_t kRetryAfterMs = 100;
-constexpr base::Duration kTickBusy = std::chrono::milliseconds(10), kTickIdle = std::chrono::milliseconds(100);  // step(Tick)
+constexpr base::Duration kTickBusy = std::chrono::milliseconds(10),
+                         kTickIdle = std::chrono::milliseconds(100);  // step(Tick)
 
 // What a message wants to do to a copy.
 enum class Purpose : uint8_t {
@@ -59,13 +60,13 @@ enum class Purpose : uint8_t {
   bulk_end,  // bulk.end
   digest,
   epochs,
-  read,      // push.read: only what serves
+  read,  // push.read: only what serves
 };
 struct Admission {
   enum class Kind : uint8_t { ok, refuse, fetch } kind = Kind::refuse;
-  model::PartitionId log;    // ok: the copy to act on
-  base::Error error;         // refuse, and fetch if the map does not come
-  std::string table;         // fetch: the message acts on a newer map than ours
+  model::PartitionId log;  // ok: the copy to act on
+  base::Error error;       // refuse, and fetch if the map does not come
+  std::string table;       // fetch: the message acts on a newer map than ours
   model::TxnSeq at_least;
 };
 
@@ -73,13 +74,14 @@ struct Admission {
 struct Where {
   enum class Kind : uint8_t { here, forward, refuse, fetch } kind = Kind::refuse;
   const model::Partition* partition = nullptr;  // valid until the next MapRead of the table
-  model::PartitionId log;    // here
-  model::ServerId to;        // forward
-  model::TxnSeq txnseq;      // of the installed map
+  model::PartitionId log;                       // here
+  model::ServerId to;                           // forward
+  model::TxnSeq txnseq;                         // of the installed map
   base::Error error;
 };
 
-// Who answers a read at more than one slot. `slots` of k must answer; a slot has several servers while a replica is moved.
+// Who answers a read at more than one slot. `slots` of k must answer; a slot has several servers while a replica is
+// moved.
 struct ReadPlan {
   struct Ask {
     uint32_t slot = 0;
@@ -87,7 +89,7 @@ struct ReadPlan {
     model::Envelope envelope;
   };
   uint32_t needed = 0;
-  bool here = false;         // the own copy answers for `own_slot`
+  bool here = false;  // the own copy answers for `own_slot`
   uint32_t own_slot = 0;
   model::PartitionId log;
   std::vector<Ask> asks;
@@ -131,8 +133,8 @@ class PushServer {
   std::vector<std::string> tables() const;
   // Every copy that should serve has caught up with the live replicas (or has waited long enough).
   bool caught_up() const;
-  std::string read_only_reason() const;  // empty: takes clients' writes
-  std::vector<model::HeldPartition> held() const;             // for mover.view
+  std::string read_only_reason() const;            // empty: takes clients' writes
+  std::vector<model::HeldPartition> held() const;  // for mover.view
   std::vector<push::CopyStatus> copies() const;
   // For bulk.begin's answer: not 0 while records may be missing in this copy.
   uint64_t heal(const model::PartitionId& log) const;

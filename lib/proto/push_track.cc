@@ -52,7 +52,8 @@ void LogTrack::add(Entry entry) {
 }
 
 void LogTrack::acked(model::Lsn end, const model::AssignmentId& target) {
-  auto it = std::lower_bound(entries_.begin(), entries_.end(), end, [](const Entry& e, model::Lsn lsn) { return e.end.lsn < lsn; });
+  auto it = std::lower_bound(entries_.begin(), entries_.end(), end,
+                             [](const Entry& e, model::Lsn lsn) { return e.end.lsn < lsn; });
   if (it == entries_.end() || it->end.lsn != end) return;  // forgotten meanwhile
   if (!holds(it->acked, target)) it->acked.push_back(target);
   if (auto t = targets_.find(target); t != targets_.end()) {
@@ -94,15 +95,15 @@ bool LogTrack::confirmed(const Entry& entry, const model::AssignmentId& id, cons
       return std::any_of(it->second.begin(), it->second.end(),
                          [&](const auto& m) { return m.version >= entry.newest && m.txnseq >= mark.since; });
     }
-    case Entry::Kind::unknown:
-      return false;
+    case Entry::Kind::unknown: return false;
   }
   return false;
 }
 
 void LogTrack::advance(const model::AssignmentId& id, Mark& mark) {
   if (mark.lsn < forgotten_) return;  // what lies between is not known here
-  auto it = std::upper_bound(entries_.begin(), entries_.end(), mark.lsn, [](model::Lsn lsn, const Entry& e) { return lsn < e.end.lsn; });
+  auto it = std::upper_bound(entries_.begin(), entries_.end(), mark.lsn,
+                             [](model::Lsn lsn, const Entry& e) { return lsn < e.end.lsn; });
   for (; it != entries_.end() && confirmed(*it, id, mark); ++it) {
     mark.lsn = it->end.lsn;
     mark.point = it->end;

@@ -38,17 +38,17 @@ class LogTrack {
  public:
   struct Entry {
     enum class Kind : uint8_t { own, received, unknown } kind = Kind::unknown;
-    model::LogPoint end;             // of the block
-    model::Version oldest, newest;   // own: both; received: newest
-    Side side = Side::whole;         // own: which child's targets it concerns
+    model::LogPoint end;            // of the block
+    model::Version oldest, newest;  // own: both; received: newest
+    Side side = Side::whole;        // own: which child's targets it concerns
     std::vector<model::AssignmentId> acked;
   };
 
   // Marks of targets that stay are kept. The log begins behind `begin` as far as this track goes.
   void set_targets(const std::vector<Target>& targets);
   void begin(model::Lsn begin);
-  void opened(const model::Version& oldest) { open_.insert(oldest); }      // own block, not in the log yet
-  void abandoned(const model::Version& oldest) { close(oldest); }          // and never will be
+  void opened(const model::Version& oldest) { open_.insert(oldest); }  // own block, not in the log yet
+  void abandoned(const model::Version& oldest) { close(oldest); }      // and never will be
   void add(Entry entry);
   void acked(model::Lsn end, const model::AssignmentId& target);
   void settled(const model::SettledMark& mark);
@@ -88,8 +88,8 @@ class LogTrack {
   std::deque<Entry> entries_;
   std::map<Stamper, std::vector<model::SettledMark>> stampers_;
   std::multiset<model::Version> open_;
-  model::Lsn last_;      // end of the log
-  model::Lsn forgotten_;  // entries at or below it are not here any more
+  model::Lsn last_;               // end of the log
+  model::Lsn forgotten_;          // entries at or below it are not here any more
   model::Version forgotten_own_;  // the newest version stamped here among them
 };
 

@@ -43,7 +43,7 @@ struct Held {
   model::TableUuid table;
   model::Interval interval;
   bool aside = false;
-  model::Lsn end;  // durable end of its log
+  model::Lsn end;     // durable end of its log
   bool whole = true;  // false: records may be missing, it has to be compared with every replica (store.md, damage)
 };
 // A copy that was begun as the child of a split on a server that does not hold the parent.
@@ -58,11 +58,12 @@ struct Self {
   model::ServerNumber number;
   model::Incarnation incarnation;
   model::Version newest;  // no version in the own journal, index or root block is above it
-  // This data directory is new although the cluster knows the server's name: whatever METADATA assigns to it is lost (S6).
+  // This data directory is new although the cluster knows the server's name: whatever METADATA assigns to it is lost
+  // (S6).
   bool fresh_under_known_name = false;
   std::vector<Held> held;
   std::map<model::TableUuid, model::TxnSeq> seen;  // as Remember had it written
-  std::vector<ChildOf> children;                    // likewise
+  std::vector<ChildOf> children;                   // likewise
 };
 
 // What the shell read out of a message's records (all of them within the limits).
@@ -79,8 +80,13 @@ struct MapRead {
   std::string table;
   std::shared_ptr<const model::Metadata> map;
 };
-struct LiveRead { std::map<model::ServerId, model::Incarnation> live; };  // partition servers under nodes/active
-struct LinkChanged { model::ServerId server; bool up = false; };
+struct LiveRead {
+  std::map<model::ServerId, model::Incarnation> live;
+};  // partition servers under nodes/active
+struct LinkChanged {
+  model::ServerId server;
+  bool up = false;
+};
 
 struct WriteAsked {
   RequestId request = 0;
@@ -119,37 +125,63 @@ struct ReceivedAppended {  // what AppendReceived asked for
   CallId call = 0;
   base::Result<model::LogPoint> end;
 };
-struct TableDropped { model::TableUuid table; };  // it stands under /dropped/
-struct BulkEndArrived { const model::BulkEnd* message = nullptr; };  // after admit() said ok
-struct BeaconArrived { model::Beacon beacon; };
+struct TableDropped {
+  model::TableUuid table;
+};  // it stands under /dropped/
+struct BulkEndArrived {
+  const model::BulkEnd* message = nullptr;
+};  // after admit() said ok
+struct BeaconArrived {
+  model::Beacon beacon;
+};
 struct EpochsAnswered {
   model::PartitionId partition;
   model::AssignmentId of;
   base::Result<model::EpochsReply> answer;
 };
 
-struct Created { model::PartitionId partition; base::Status status; };  // durable
-struct Divided { model::PartitionId parent; base::Status status; };     // durable
-struct SetAsideDone { model::AssignmentId assignment; base::Status status; };
-struct Dropped { model::AssignmentId assignment; base::Status status; };
+struct Created {
+  model::PartitionId partition;
+  base::Status status;
+};  // durable
+struct Divided {
+  model::PartitionId parent;
+  base::Status status;
+};  // durable
+struct SetAsideDone {
+  model::AssignmentId assignment;
+  base::Status status;
+};
+struct Dropped {
+  model::AssignmentId assignment;
+  base::Status status;
+};
 struct DropAsked {
   CallId call = 0;
   const model::DropRequest* message = nullptr;
   std::optional<model::LogPoint> end;  // of the copy's log now; nothing: it takes no more appends
 };
 // replpush recorded that `target` confirmed the log of `own` to here.
-struct PushedTo { model::AssignmentId own, target; model::Lsn lsn; };
+struct PushedTo {
+  model::AssignmentId own, target;
+  model::Lsn lsn;
+};
 struct StoreState {
   std::string read_only;    // the reason; empty: it takes writes
   bool overloaded = false;  // the overlay is full
 };
-struct VersionSeen { model::Version newest; };  // taken past the journal (a snapshot's chunk), or from the store
-struct DrainAsked { bool on = true; };
+struct VersionSeen {
+  model::Version newest;
+};  // taken past the journal (a snapshot's chunk), or from the store
+struct DrainAsked {
+  bool on = true;
+};
 struct Tick {};
 
-using Input = std::variant<MapRead, LiveRead, LinkChanged, WriteAsked, Flush, Appended, SendAnswered, WriteArrived, BulkArrived,
-                           ReceivedAppended, BulkEndArrived, BeaconArrived, EpochsAnswered, Created, Divided, SetAsideDone, Dropped, DropAsked,
-                           PushedTo, StoreState, VersionSeen, DrainAsked, TableDropped, Tick>;
+using Input =
+    std::variant<MapRead, LiveRead, LinkChanged, WriteAsked, Flush, Appended, SendAnswered, WriteArrived, BulkArrived,
+                 ReceivedAppended, BulkEndArrived, BeaconArrived, EpochsAnswered, Created, Divided, SetAsideDone,
+                 Dropped, DropAsked, PushedTo, StoreState, VersionSeen, DrainAsked, TableDropped, Tick>;
 
 // --- effects: what to do, in order -----------------------------------------------------------------
 // Encode the request's records with this version at the end of the batch's payload.
@@ -176,7 +208,9 @@ struct Send {
   std::optional<model::Interval> only;
   base::Duration timeout{};
 };
-struct Forget { BatchId batch = 0; };  // its payload is needed no more
+struct Forget {
+  BatchId batch = 0;
+};  // its payload is needed no more
 // The answer to a client's write. outcome_unknown carries the version in `detail`, in hex.
 struct Reply {
   RequestId request = 0;
@@ -242,25 +276,44 @@ struct MarkWhole {
   model::PartitionId partition;
   model::AssignmentId assignment;
 };
-struct PublishObserved { std::string table; model::TxnSeq txnseq; };  // observed/<server>
-struct MapShown { std::string table; model::TxnSeq txnseq; };         // settled() moved: tell replpush
+struct PublishObserved {
+  std::string table;
+  model::TxnSeq txnseq;
+};  // observed/<server>
+struct MapShown {
+  std::string table;
+  model::TxnSeq txnseq;
+};  // settled() moved: tell replpush
 // Durably, before anything later is done: Self::seen and Self::children at the next start (S36).
 struct Remember {
   std::map<model::TableUuid, model::TxnSeq> seen;
   std::vector<ChildOf> children;
 };
-struct AskEpochs { model::ServerId to; model::Envelope envelope; };   // answered with EpochsAnswered
-struct SendBeacon { model::ServerId to; };
+struct AskEpochs {
+  model::ServerId to;
+  model::Envelope envelope;
+};  // answered with EpochsAnswered
+struct SendBeacon {
+  model::ServerId to;
+};
 struct SetLive {  // live sends have confirmed the log of `own` to here, without a gap
   model::AssignmentId own, target;
   model::LogPoint point;
 };
-struct ForgetLive { model::AssignmentId own, target; };
-struct Say { base::Level level = base::Level::warn; std::string what, text; };  // a line in the log
-struct Exit { std::string text; };  // status 78: wrong identity
+struct ForgetLive {
+  model::AssignmentId own, target;
+};
+struct Say {
+  base::Level level = base::Level::warn;
+  std::string what, text;
+};  // a line in the log
+struct Exit {
+  std::string text;
+};  // status 78: wrong identity
 
-using Effect = std::variant<Gather, Append, Send, Forget, Reply, Forward, FetchMap, AppendReceived, Answer, Create, Divide, SetAside, Drop,
-                            MarkAvailable, MarkWhole, PublishObserved, MapShown, Remember, AskEpochs, SendBeacon, SetLive, ForgetLive, Say, Exit>;
+using Effect = std::variant<Gather, Append, Send, Forget, Reply, Forward, FetchMap, AppendReceived, Answer, Create,
+                            Divide, SetAside, Drop, MarkAvailable, MarkWhole, PublishObserved, MapShown, Remember,
+                            AskEpochs, SendBeacon, SetLive, ForgetLive, Say, Exit>;
 using Effects = std::vector<Effect>;
 
 }  // namespace cantle::proto::push

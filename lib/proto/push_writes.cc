@@ -33,16 +33,20 @@ Side side_of(const model::Partition& p, const WriteAsked& in) {
 void PushServer::Impl::on(const WriteAsked& in) {
   CHECK(!in.keys.empty());
   Table* t = table(in.table);
-  if (t == nullptr || !t->map || t->map->dropped) return reply_error(in.request, {Code::no_such_table, "no table '" + std::string(in.table) + "'"});
+  if (t == nullptr || !t->map || t->map->dropped)
+    return reply_error(in.request, {Code::no_such_table, "no table '" + std::string(in.table) + "'"});
   if (in.txnseq > t->map->txnseq) {
     fetch(*t, in.txnseq);
-    return reply_error(in.request, with_retry({Code::unavailable, "the map at transaction " + to_string(in.txnseq) + " is not here yet"}));
+    return reply_error(in.request, with_retry({Code::unavailable,
+                                               "the map at transaction " + to_string(in.txnseq) + " is not here yet"}));
   }
   const auto* s = t->serve(in.keys[0]);
   if (s == nullptr || !model::answers_reads(s->copy->state) || s->copy->creating) return elsewhere(*t, in);
   const auto& p = *s->partition;
-  if (in.txnseq.value != 0 && in.txnseq < p.min_txnseq) return reply_error(in.request, stale(*t, "the map has changed"));
-  if (!model::writable(p.state)) return reply_error(in.request, with_retry({Code::unavailable, "the partition is being created"}));
+  if (in.txnseq.value != 0 && in.txnseq < p.min_txnseq)
+    return reply_error(in.request, stale(*t, "the map has changed"));
+  if (!model::writable(p.state))
+    return reply_error(in.request, with_retry({Code::unavailable, "the partition is being created"}));
   for (const auto& key : in.keys)
     if (!p.interval.contains(key)) return reply_error(in.request, {Code::invalid, "a batch must lie in one partition"});
   if (auto refused = refuse_write(in)) return reply_error(in.request, *std::move(refused));
@@ -51,7 +55,8 @@ void PushServer::Impl::on(const WriteAsked& in) {
   const auto plan = plan_for(*t, p, *s->copy, side);
   CHECK(plan != nullptr);
   if (plan->reached(within_reach(*plan)) < std::optional(in.level))  // known beforehand: nothing is appended
-    return reply_error(in.request, with_retry({Code::no_quorum, "too few replicas are within reach for level " + std::to_string(static_cast<int>(in.level))}));
+    return reply_error(in.request, with_retry({Code::no_quorum, "too few replicas are within reach for level " +
+                                                                    std::to_string(static_cast<int>(in.level))}));
   gather(*t, p, *s->copy, side, plan, in);
 }
 
@@ -62,7 +67,8 @@ std::optional<base::Error> PushServer::Impl::refuse_write(const WriteAsked& in) 
     return with_retry(std::move(error), 10 * kRetryAfterMs);
   }
   if (store.overloaded) return with_retry({Code::overloaded, "the overlay is full"});
-  if (waiting_batches >= kBatchesInFlightMax || waiting_bytes + in.bytes > kBytesInFlightMax || waiting_requests >= kRequestsInFlightMax)
+  if (waiting_batches >= kBatchesInFlightMax || waiting_bytes + in.bytes > kBytesInFlightMax ||
+      waiting_requests >= kRequestsInFlightMax)
     return with_retry({Code::overloaded, "too many writes are under way"});
   if (in.version && (in.version->none() || too_far_ahead(*in.version, now.wall)))
     return base::Error{Code::invalid, "version " + to_string(*in.version) + " is ahead of this server's clock"};
@@ -72,7 +78,8 @@ std::optional<base::Error> PushServer::Impl::refuse_write(const WriteAsked& in) 
 void PushServer::Impl::elsewhere(Table& t, const WriteAsked& in) {
   const auto* p = t.map->find(in.keys[0]);
   if (p == nullptr) return reply_error(in.request, {Code::faulted, "no partition covers the key"});
-  if (in.txnseq.value != 0 && in.txnseq < p->min_txnseq) return reply_error(in.request, stale(t, "the map has changed"));
+  if (in.txnseq.value != 0 && in.txnseq < p->min_txnseq)
+    return reply_error(in.request, stale(t, "the map has changed"));
   if (!in.hop) return reply_error(in.request, stale(t, "the key is not served here"));
   if (const auto* to = forward_to(*p)) return emit(Forward{in.request, *to, t.map->txnseq});
   reply_error(in.request, with_retry({Code::unavailable, "no server of the partition is within reach"}));
@@ -84,11 +91,13 @@ const ServerId* PushServer::Impl::forward_to(const model::Partition& p) const {
   return nullptr;
 }
 
-void PushServer::Impl::gather(Table& t, const model::Partition& p, Copy& c, Side side, const std::shared_ptr<const Plan>& plan, const WriteAsked& in) {
+void PushServer::Impl::gather(Table& t, const model::Partition& p, Copy& c, Side side,
+                              const std::shared_ptr<const Plan>& plan, const WriteAsked& in) {
   const bool newest = !in.version;
   BatchId& open = c.open[static_cast<int>(side)][newest ? 1 : 0];
   if (open != 0)
-    if (auto& b = batches.at(open); b.bytes + in.bytes > model::kBlockMax || b.waiting.size() >= kRequestsInBatchMax) close(b);
+    if (auto& b = batches.at(open); b.bytes + in.bytes > model::kBlockMax || b.waiting.size() >= kRequestsInBatchMax)
+      close(b);
   if (open == 0) {
     open = ++last_batch;
     Batch& b = batches[open];
@@ -129,7 +138,8 @@ void PushServer::Impl::on(const Flush&) {
 
 void PushServer::Impl::close_open(const TableUuid& uuid) {
   for (const BatchId id : open_batches)
-    if (auto it = batches.find(id); it != batches.end() && !it->second.closed && it->second.table == uuid) close(it->second);
+    if (auto it = batches.find(id); it != batches.end() && !it->second.closed && it->second.table == uuid)
+      close(it->second);
 }
 
 void PushServer::Impl::close(Batch& b) {
@@ -175,7 +185,8 @@ model::Version PushServer::Impl::settled_for(const AssignmentId& own) const {
   return c == nullptr ? model::Version{} : c->track.own_settled();
 }
 
-model::Envelope PushServer::Impl::envelope(const Table& t, const PartitionId& partition, const AssignmentId& from, const AssignmentId& to) const {
+model::Envelope PushServer::Impl::envelope(const Table& t, const PartitionId& partition, const AssignmentId& from,
+                                           const AssignmentId& to) const {
   return {.table = t.name,
           .table_uuid = t.uuid,
           .partition = partition,
@@ -197,7 +208,11 @@ void PushServer::Impl::on(const Appended& in) {
     b.end = *in.end;
     b.acked |= b.plan->own;
     LogTrack::Entry entry{.kind = b.newest ? LogTrack::Entry::Kind::own : LogTrack::Entry::Kind::unknown,
-                          .end = *in.end, .oldest = b.low, .newest = b.high, .side = b.side, .acked = {}};
+                          .end = *in.end,
+                          .oldest = b.low,
+                          .newest = b.high,
+                          .side = b.side,
+                          .acked = {}};
     for (size_t i = 0; i < b.plan->targets.size(); i++)
       if ((b.acked & bit(static_cast<int>(i))) != 0) entry.acked.push_back(b.plan->targets[i].assignment);
     track_entry(b.own, entry);
@@ -320,7 +335,8 @@ void PushServer::Impl::expire(Batch& b) {
       b.earliest = std::min(b.earliest, w.deadline);
       return false;
     }
-    reply_error(w.request, unknown(w, b.end ? "too few replicas confirmed in time" : "the journal did not confirm in time"));
+    reply_error(w.request,
+                unknown(w, b.end ? "too few replicas confirmed in time" : "the journal did not confirm in time"));
     waiting_requests--;
     return true;
   });

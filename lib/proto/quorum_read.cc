@@ -32,7 +32,9 @@ QuorumScan::Page QuorumScan::result() const {
     out.more = true;
     out.resume = page.resume;
   }
-  const auto complete = [&](std::string_view key) { return !out.more || (reverse_ ? key >= out.resume : key < out.resume); };
+  const auto complete = [&](std::string_view key) {
+    return !out.more || (reverse_ ? key >= out.resume : key < out.resume);
+  };
   std::map<std::string_view, const model::PushScanEntry*> newest;
   for (const auto& page : pages_)
     for (const auto& e : page.entries) {
@@ -54,9 +56,11 @@ QuorumScan::Page QuorumScan::result() const {
     return true;
   };
   if (reverse_) {
-    for (auto it = newest.rbegin(); it != newest.rend() && take(*it->second); ++it) {}
+    for (auto it = newest.rbegin(); it != newest.rend() && take(*it->second); ++it) {
+    }
   } else {
-    for (auto it = newest.begin(); it != newest.end() && take(*it->second); ++it) {}
+    for (auto it = newest.begin(); it != newest.end() && take(*it->second); ++it) {
+    }
   }
   return out;
 }

@@ -38,7 +38,8 @@ class QuorumGet {
 
 class QuorumScan {
  public:
-  QuorumScan(uint32_t needed, bool reverse, uint32_t limit, uint32_t bytes) : needed_(needed), reverse_(reverse), limit_(limit), bytes_(bytes) {}
+  QuorumScan(uint32_t needed, bool reverse, uint32_t limit, uint32_t bytes)
+      : needed_(needed), reverse_(reverse), limit_(limit), bytes_(bytes) {}
   void answered(uint32_t slot, model::PushScanReply page);
   bool done() const { return slots_.size() >= needed_; }
   struct Page {

@@ -14,7 +14,9 @@ namespace {
 constexpr uint32_t kFieldsMax = 64;
 constexpr size_t kRecordExtra = 64;  // what a record has besides key and value, encoded
 
-base::Error wrong(std::string_view field) { return {Code::malformed, "field '" + std::string(field.substr(0, 64)) + "' has the wrong type"}; }
+base::Error wrong(std::string_view field) {
+  return {Code::malformed, "field '" + std::string(field.substr(0, 64)) + "' has the wrong type"};
+}
 
 // Walks the fields of the one map; `each` says false for a value of the wrong type.
 template <class Each>
@@ -50,14 +52,10 @@ bool common(RequestCommon& c, std::string_view name, Reader& in, bool* ok) {
         return true;
       }
       return false;
-    case 6:
-      return name == "txnseq" ? (*ok = in.uint(&c.txnseq.value), true) : false;
-    case 3:
-      return name == "hop" ? (*ok = in.boolean(&c.hop), true) : false;
-    case 11:
-      return name == "deadline_ms" ? (*ok = number(in, &c.deadline_ms), true) : false;
-    default:
-      return false;
+    case 6: return name == "txnseq" ? (*ok = in.uint(&c.txnseq.value), true) : false;
+    case 3: return name == "hop" ? (*ok = in.boolean(&c.hop), true) : false;
+    case 11: return name == "deadline_ms" ? (*ok = number(in, &c.deadline_ms), true) : false;
+    default: return false;
   }
 }
 
@@ -71,17 +69,21 @@ bool version(std::optional<model::Version>& out, Reader& in, base::Status& statu
   std::string_view raw;
   if (!in.text(&raw)) return false;
   auto v = model::Version::from_bytes(raw);
-  if (v) out = *v;
-  else status = base::fail(std::move(v).error());
+  if (v)
+    out = *v;
+  else
+    status = base::fail(std::move(v).error());
   return true;
 }
 
 base::Status check_op(const WriteOp& op) {
   TRY(check_key(op.key));
-  if (op.op != model::Op::put && op.op != model::Op::del) return base::fail(Code::invalid, "op is 1 (put) or 2 (delete)");
+  if (op.op != model::Op::put && op.op != model::Op::del)
+    return base::fail(Code::invalid, "op is 1 (put) or 2 (delete)");
   if (op.op == model::Op::del && !op.value.empty()) return base::fail(Code::invalid, "a delete has no value");
   if (op.value.size() > model::kValueMax)
-    return base::fail(Code::too_large, "a value of " + std::to_string(op.value.size()) + " bytes; the limit is " + std::to_string(model::kValueMax));
+    return base::fail(Code::too_large, "a value of " + std::to_string(op.value.size()) + " bytes; the limit is " +
+                                           std::to_string(model::kValueMax));
   return base::ok();
 }
 
@@ -94,7 +96,8 @@ base::Status finish(WriteRequest& r, base::Status& status) {
     r.bytes += op.key.size() + op.value.size() + kRecordExtra;
   }
   if (r.bytes > model::kBatchBytesMax)
-    return base::fail(Code::too_large, "a write of " + std::to_string(r.bytes) + " bytes; the limit is " + std::to_string(model::kBatchBytesMax));
+    return base::fail(Code::too_large, "a write of " + std::to_string(r.bytes) + " bytes; the limit is " +
+                                           std::to_string(model::kBatchBytesMax));
   return base::ok();
 }
 
@@ -144,7 +147,8 @@ bool decode_ops(WriteRequest& r, Reader& in, base::Status& status) {
   uint32_t n = 0;
   if (!in.array(&n)) return false;
   if (n > model::kBatchRecordsMax) {
-    status = base::fail(Code::too_large, "a batch of " + std::to_string(n) + " records; the limit is " + std::to_string(model::kBatchRecordsMax));
+    status = base::fail(Code::too_large, "a batch of " + std::to_string(n) + " records; the limit is " +
+                                             std::to_string(model::kBatchRecordsMax));
     return true;
   }
   for (uint32_t i = 0; i < n; i++) {
@@ -160,7 +164,8 @@ bool decode_ops(WriteRequest& r, Reader& in, base::Status& status) {
 base::Status check_key(std::string_view key) {
   if (key.empty()) return base::fail(Code::invalid, "an empty key");
   if (key.size() > model::kKeyMax)
-    return base::fail(Code::too_large, "a key of " + std::to_string(key.size()) + " bytes; the limit is " + std::to_string(model::kKeyMax));
+    return base::fail(Code::too_large, "a key of " + std::to_string(key.size()) + " bytes; the limit is " +
+                                           std::to_string(model::kKeyMax));
   return base::ok();
 }
 

@@ -1,5 +1,5 @@
-// SnapshotFile: a copy of one partition's records as a stream of bytes: what `partd snapshot` writes and `partd restore`
-// reads (man page cantle-snapshot.5).
+// SnapshotFile: a copy of one partition's records as a stream of bytes: what `partd snapshot` writes and `partd
+// restore` reads (man page cantle-snapshot.5).
 //
 //   "CSNP" | u32 format | frame…        frame: u32 length | u32 CRC-32C of the body | body (MessagePack map)
 //   the first body is a SnapshotHead, the last a SnapshotPart with `last`, between them SnapshotParts
@@ -45,7 +45,7 @@ struct SnapshotHead {
   CANTLE_FIELDS(table, partition, assignment, server, interval, from, after)
 };
 struct SnapshotPart {
-  std::string records;      // a block payload, in key order, tombstones among them
+  std::string records;  // a block payload, in key order, tombstones among them
   uint32_t count = 0;
   std::string through_key;  // everything up to here, inclusive, has been given
   bool last = false;

@@ -2,7 +2,8 @@
 //
 //   void appends(Bench& bench) {
 //     for (int round = 0; round < bench.rounds(); round++) { ours.add(…); bare.add(…); }   // interleaved
-//     bench.report({"append 16 writers", "appends/s", ours.median(), "pwrite+fdatasync", bare.median(), 0.8, at_least});
+//     bench.report({"append 16 writers", "appends/s", ours.median(), "pwrite+fdatasync", bare.median(), 0.8,
+//     at_least});
 //   }
 //   const Register appends_bench("store.append", appends);
 //

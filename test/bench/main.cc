@@ -28,7 +28,9 @@ bool wanted(const std::string& name, const std::vector<std::string>& prefixes) {
 
 }  // namespace
 
-Register::Register(std::string name, std::function<void(Bench&)> fn) { registry().emplace(std::move(name), std::move(fn)); }
+Register::Register(std::string name, std::function<void(Bench&)> fn) {
+  registry().emplace(std::move(name), std::move(fn));
+}
 
 double Samples::quantile(double q) const {
   if (values_.empty()) return 0;
@@ -45,7 +47,8 @@ void Bench::report(const Row& row) {
   if (row.kind == Bar::at_most) verdict = ratio <= row.bar ? "ok" : "MISSED";
   if (verdict[0] == 'M') missed_++;
   char bar[32] = "";
-  if (row.kind != Bar::shown) std::snprintf(bar, sizeof bar, "%s %.2f", row.kind == Bar::at_least ? ">=" : "<=", row.bar);
+  if (row.kind != Bar::shown)
+    std::snprintf(bar, sizeof bar, "%s %.2f", row.kind == Bar::at_least ? ">=" : "<=", row.bar);
   std::printf("%-44s %12.1f %-10s %-28s %12.1f  ratio %6.2f  %-8s %s\n", row.what.c_str(), row.ours, row.unit.c_str(),
               row.reference_name.c_str(), row.reference, ratio, bar, verdict);
   std::fflush(stdout);

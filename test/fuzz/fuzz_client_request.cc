@@ -39,11 +39,13 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string_view bytes(reinterpret_cast<const char*>(data), size);
   if (const auto get = wire::decode_get(bytes)) {
     CHECK(inside(get->key, bytes) && inside(get->table, bytes));
-    if (const auto same = wire::decode<model::GetRequest>(bytes)) CHECK(same->key == get->key && same->level == get->level);
+    if (const auto same = wire::decode<model::GetRequest>(bytes))
+      CHECK(same->key == get->key && same->level == get->level);
   }
   if (const auto put = wire::decode_put(bytes)) {
     check_write(*put, bytes);
-    if (const auto same = wire::decode<model::PutRequest>(bytes)) CHECK(same->key == put->ops[0].key && same->value == put->ops[0].value);
+    if (const auto same = wire::decode<model::PutRequest>(bytes))
+      CHECK(same->key == put->ops[0].key && same->value == put->ops[0].value);
   }
   if (const auto batch = wire::decode_batch(bytes)) check_write(*batch, bytes);
   if (const auto cursor = model::decode_cursor(bytes)) CHECK(model::encode_cursor(*cursor) == bytes);

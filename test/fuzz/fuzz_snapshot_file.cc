@@ -19,7 +19,8 @@ std::pair<uint64_t, bool> parse(std::string_view bytes, size_t step) {
     parser.feed(bytes.substr(at, step));
     while (parser.next(&item)) {
       items++;
-      if (const auto* part = std::get_if<wire::SnapshotPart>(&item)) CHECK(wire::check_records(part->records)->records == part->count);
+      if (const auto* part = std::get_if<wire::SnapshotPart>(&item))
+        CHECK(wire::check_records(part->records)->records == part->count);
     }
   }
   return {items, parser.complete()};

@@ -5,10 +5,10 @@
 namespace cantle::proto {
 namespace {
 
-using test::DriverWorld;
-using test::PushRig;
 using model::Level;
 using model::ServerId;
+using test::DriverWorld;
+using test::PushRig;
 using namespace std::chrono_literals;
 
 push::Held held_of(const DriverWorld& w, const model::Partition& p, const char* server) {
@@ -215,10 +215,13 @@ TEST(PushMap, the_end_is_observed_only_when_the_divide_is_durable) {
   PushServer server(self);
   const push::Now now{base::Instant{1s}, 1'700'000'000'000};
   const auto effects = server.step(now, push::MapRead{"t", w.map});  // it was away through the whole split
-  EXPECT_TRUE(std::any_of(effects.begin(), effects.end(), [](auto& e) { return std::holds_alternative<push::Divide>(e); }));
-  EXPECT_FALSE(std::any_of(effects.begin(), effects.end(), [](auto& e) { return std::holds_alternative<push::PublishObserved>(e); }));
+  EXPECT_TRUE(
+      std::any_of(effects.begin(), effects.end(), [](auto& e) { return std::holds_alternative<push::Divide>(e); }));
+  EXPECT_FALSE(std::any_of(effects.begin(), effects.end(),
+                           [](auto& e) { return std::holds_alternative<push::PublishObserved>(e); }));
   const auto after = server.step(now, push::Divided{parent.id, base::ok()});
-  EXPECT_TRUE(std::any_of(after.begin(), after.end(), [](auto& e) { return std::holds_alternative<push::PublishObserved>(e); }));
+  EXPECT_TRUE(std::any_of(after.begin(), after.end(),
+                          [](auto& e) { return std::holds_alternative<push::PublishObserved>(e); }));
 }
 
 TEST(PushMap, through_two_splits_it_was_away_for_it_divides_step_by_step) {
@@ -244,7 +247,8 @@ TEST(PushMap, a_child_that_lives_elsewhere_stays_with_the_parent_until_it_is_pro
   DriverWorld w;
   PushRig r(w);
   r.install();
-  const auto attempt = w.split({ServerId{"p1"}, ServerId{"p2"}, ServerId{"p3"}}, {ServerId{"p2"}, ServerId{"p3"}, ServerId{"p4"}});
+  const auto attempt =
+      w.split({ServerId{"p1"}, ServerId{"p2"}, ServerId{"p3"}}, {ServerId{"p2"}, ServerId{"p3"}, ServerId{"p4"}});
   const auto parent = w.only();
   w.must(model::ops::Initialize{parent.id, attempt});
   finalize(w, attempt, {"p1", "p2", "p3"});
@@ -263,7 +267,8 @@ TEST(PushMap, a_parent_without_a_child_here_is_set_aside_before_its_end_is_obser
   DriverWorld w;
   PushRig r(w);
   r.install();
-  const auto attempt = w.split({ServerId{"p2"}, ServerId{"p3"}, ServerId{"p4"}}, {ServerId{"p2"}, ServerId{"p3"}, ServerId{"p5"}});
+  const auto attempt =
+      w.split({ServerId{"p2"}, ServerId{"p3"}, ServerId{"p4"}}, {ServerId{"p2"}, ServerId{"p3"}, ServerId{"p5"}});
   w.must(model::ops::Initialize{w.only().id, attempt});
   finalize(w, attempt, {"p2", "p3"});
   r.install();
@@ -285,7 +290,9 @@ struct RemoteChild : testing::Test {
   model::AttemptId attempt = w.split({}, {ServerId{"p4"}, ServerId{"p2"}, ServerId{"p5"}});
   model::Partition parent = w.only();
   const model::Child& high() const { return w.only().split->high; }
-  model::Envelope from(const PushRig& r, const char* server) const { return r.envelope(high().id, r.of(server), high().assignments[0]); }
+  model::Envelope from(const PushRig& r, const char* server) const {
+    return r.envelope(high().id, r.of(server), high().assignments[0]);
+  }
 };
 
 TEST_F(RemoteChild, is_begun_and_remembered_with_its_split) {
@@ -376,7 +383,8 @@ TEST_F(RemoteChild, left_initializing_by_the_end_is_filled_by_the_childs_other_r
   EXPECT_EQ(r.count<push::MarkAvailable>(), 1u);
 }
 
-// --- catching up after a start -----------------------------------------------------------------------------------------
+// --- catching up after a start
+// -----------------------------------------------------------------------------------------
 
 struct CatchUp : testing::Test {
   DriverWorld w;
@@ -439,10 +447,12 @@ TEST_F(CatchUp, meanwhile_it_takes_writes_and_is_left_out_of_majority_reads) {
   r.confirm("p2");
   EXPECT_EQ(r.answer(id), "ok");
   EXPECT_EQ(r.arrive(r.envelope(w.only().id, r.of("p2"), r.of("p1"))), "ok");
-  EXPECT_EQ(r.server.admit(r.envelope(w.only().id, r.of("p2"), r.of("p1")), push::Purpose::read).error.code, base::Code::catching_up);
+  EXPECT_EQ(r.server.admit(r.envelope(w.only().id, r.of("p2"), r.of("p1")), push::Purpose::read).error.code,
+            base::Code::catching_up);
 }
 
-// --- dropping --------------------------------------------------------------------------------------------------------------
+// --- dropping
+// --------------------------------------------------------------------------------------------------------------
 
 struct Dropping : testing::Test {
   DriverWorld w;
@@ -473,7 +483,7 @@ struct Dropping : testing::Test {
 TEST_F(Dropping, only_what_the_map_says_should_go_and_only_what_was_proved) {
   EXPECT_EQ(ask(leaving, 9, 9), "CONFLICT");  // still an assignment
   r.install();
-  EXPECT_EQ(ask(leaving, 9, 9), "CONFLICT");  // proved under an older map
+  EXPECT_EQ(ask(leaving, 9, 9), "CONFLICT");        // proved under an older map
   EXPECT_EQ(ask(w.map->txnseq, 8, 9), "CONFLICT");  // the log has grown
   EXPECT_EQ(r.count<push::Drop>(), 0u);
   EXPECT_EQ(ask(w.map->txnseq, 9, 9), "ok");

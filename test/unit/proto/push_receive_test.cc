@@ -5,10 +5,10 @@
 namespace cantle::proto {
 namespace {
 
-using test::DriverWorld;
-using test::PushRig;
 using model::ServerId;
 using push::Purpose;
+using test::DriverWorld;
+using test::PushRig;
 using namespace std::chrono_literals;
 
 struct PushReceive : testing::Test {

@@ -18,7 +18,8 @@ using model::Level;
 
 class PushRig {
  public:
-  explicit PushRig(DriverWorld& world, std::string name = "p1", push::Self self = {}) : w(world), server(self_of(std::move(name), std::move(self))) {
+  explicit PushRig(DriverWorld& world, std::string name = "p1", push::Self self = {})
+      : w(world), server(self_of(std::move(name), std::move(self))) {
     feed(push::LiveRead{live()});
   }
 
@@ -38,12 +39,11 @@ class PushRig {
   }
   template <class E>
   size_t count() const {
-    return static_cast<size_t>(std::count_if(log.begin(), log.end(), [](const auto& e) { return std::holds_alternative<E>(e); }));
+    return static_cast<size_t>(
+        std::count_if(log.begin(), log.end(), [](const auto& e) { return std::holds_alternative<E>(e); }));
   }
 
-  void feed(const push::Input& input) {
-    perform(server.step(now, input));
-  }
+  void feed(const push::Input& input) { perform(server.step(now, input)); }
   void install() { feed(push::MapRead{w.map->name, w.map}); }
   void install(const model::Operation& op) {
     w.must(op);
@@ -56,11 +56,13 @@ class PushRig {
   }
 
   // A write; its request number.
-  uint64_t put(const std::string& key, Level level = Level::majority, base::Duration deadline = std::chrono::seconds(2), bool flush = true) {
+  uint64_t put(const std::string& key, Level level = Level::majority, base::Duration deadline = std::chrono::seconds(2),
+               bool flush = true) {
     return write({key}, level, deadline, flush);
   }
-  uint64_t write(const std::vector<std::string>& keys, Level level, base::Duration deadline = std::chrono::seconds(2), bool flush = true,
-                 std::optional<model::Version> version = {}, model::TxnSeq txnseq = {}, bool hop = false) {
+  uint64_t write(const std::vector<std::string>& keys, Level level, base::Duration deadline = std::chrono::seconds(2),
+                 bool flush = true, std::optional<model::Version> version = {}, model::TxnSeq txnseq = {},
+                 bool hop = false) {
     std::vector<std::string_view> views(keys.begin(), keys.end());
     push::WriteAsked in;
     in.request = ++last_request;
@@ -85,17 +87,21 @@ class PushRig {
   }
   base::Error error(uint64_t request) const {
     for (const auto& e : log)
-      if (const auto* r = std::get_if<push::Reply>(&e); r != nullptr && r->request == request && !r->result) return r->result.error();
+      if (const auto* r = std::get_if<push::Reply>(&e); r != nullptr && r->request == request && !r->result)
+        return r->result.error();
     return {};
   }
   model::WriteReply reply(uint64_t request) const {
     for (const auto& e : log)
-      if (const auto* r = std::get_if<push::Reply>(&e); r != nullptr && r->request == request && r->result) return *r->result;
+      if (const auto* r = std::get_if<push::Reply>(&e); r != nullptr && r->request == request && r->result)
+        return *r->result;
     return {};
   }
   // Answers the sends to a server that are under way: confirmed, or with this error.
   void confirm(const std::string& server_name) { answer_sends(server_name, model::PushWriteReply{{1}, now.wall}); }
-  void refuse(const std::string& server_name, base::Error error) { answer_sends(server_name, tl::unexpected<base::Error>(std::move(error))); }
+  void refuse(const std::string& server_name, base::Error error) {
+    answer_sends(server_name, tl::unexpected<base::Error>(std::move(error)));
+  }
   std::string sent_to() const {
     std::vector<std::string> names;
     for (const auto& s : sends) names.push_back(s.to.name);
@@ -105,12 +111,20 @@ class PushRig {
     return text;
   }
 
-  model::Envelope envelope(const model::PartitionId& partition, const model::Assignment& from, const model::Assignment& to) const {
-    return {.table = "t", .table_uuid = w.map->table, .partition = partition, .txnseq = w.map->txnseq, .from = from.server,
-            .incarnation = {1}, .from_assignment = from.id, .to_assignment = to.id};
+  model::Envelope envelope(const model::PartitionId& partition, const model::Assignment& from,
+                           const model::Assignment& to) const {
+    return {.table = "t",
+            .table_uuid = w.map->table,
+            .partition = partition,
+            .txnseq = w.map->txnseq,
+            .from = from.server,
+            .incarnation = {1},
+            .from_assignment = from.id,
+            .to_assignment = to.id};
   }
   // A push.write arrives; the error code of the answer, or "ok".
-  std::string arrive(const model::Envelope& e, model::Version version = {}, model::Version settled = {}, const std::string& key = "k") {
+  std::string arrive(const model::Envelope& e, model::Version version = {}, model::Version settled = {},
+                     const std::string& key = "k") {
     model::PushWrite m;
     m.envelope = e;
     m.count = 1;
@@ -146,7 +160,9 @@ class PushRig {
     for (const auto& s : w.live) all[s] = {1};
     return all;
   }
-  const model::Assignment& of(const std::string& name) const { return *model::find_assignment(w.only(), ServerId{name}); }
+  const model::Assignment& of(const std::string& name) const {
+    return *model::find_assignment(w.only(), ServerId{name});
+  }
 
   DriverWorld& w;
   push::Now now{base::Instant{std::chrono::seconds(100)}, 1'700'000'000'000};
@@ -197,10 +213,13 @@ class PushRig {
       if (auto* drop = std::get_if<push::Drop>(&e)) feed(push::Dropped{drop->assignment, base::ok()});
       if (auto* send = std::get_if<push::Send>(&e)) sends.push_back(*send);
       if (auto* append = std::get_if<push::Append>(&e)) {
-        if (hold_appends) appends.push_back(*append);
-        else appended(*append);
+        if (hold_appends)
+          appends.push_back(*append);
+        else
+          appended(*append);
       }
-      if (auto* received = std::get_if<push::AppendReceived>(&e)) feed(push::ReceivedAppended{received->call, model::LogPoint{{1}, {++lsn[received->log]}, 7}});
+      if (auto* received = std::get_if<push::AppendReceived>(&e))
+        feed(push::ReceivedAppended{received->call, model::LogPoint{{1}, {++lsn[received->log]}, 7}});
     }
   }
 };

@@ -5,10 +5,10 @@
 namespace cantle::proto {
 namespace {
 
-using test::DriverWorld;
-using test::PushRig;
 using model::Level;
 using model::ServerId;
+using test::DriverWorld;
+using test::PushRig;
 using namespace std::chrono_literals;
 
 TEST(PushWrite, one_is_the_own_log_majority_and_all_are_counted_over_slots) {
@@ -295,9 +295,12 @@ TEST(PushWrite, a_batch_over_the_point_needs_both_children_and_each_gets_its_par
   const auto id = r.write({"a", "x"}, Level::majority);
   EXPECT_EQ(r.sent_to(), "p2 p3 p4 p5");
   for (const auto& s : r.sends) {
-    if (s.to.name == "p4") EXPECT_EQ(s.only, (model::Interval{"", "m"}));
-    else if (s.to.name == "p5") EXPECT_EQ(s.only, (model::Interval{"m", ""}));
-    else EXPECT_EQ(s.only, std::nullopt);
+    if (s.to.name == "p4")
+      EXPECT_EQ(s.only, (model::Interval{"", "m"}));
+    else if (s.to.name == "p5")
+      EXPECT_EQ(s.only, (model::Interval{"m", ""}));
+    else
+      EXPECT_EQ(s.only, std::nullopt);
   }
   r.confirm("p2");  // parent 2, high 2, low 1
   EXPECT_EQ(r.answer(id), "");

@@ -7,7 +7,9 @@ namespace {
 
 model::Version v(uint64_t n) { return model::Version::make(n, 0, {1}, {1}); }
 model::PushReadReply value(uint64_t n, std::string text) { return {true, false, v(n), std::move(text)}; }
-model::PushScanEntry entry(std::string key, uint64_t n, bool deleted = false) { return {std::move(key), deleted ? "" : "v" + std::to_string(n), v(n), deleted}; }
+model::PushScanEntry entry(std::string key, uint64_t n, bool deleted = false) {
+  return {std::move(key), deleted ? "" : "v" + std::to_string(n), v(n), deleted};
+}
 std::string keys(const QuorumScan::Page& page) {
   std::string text;
   for (const auto& r : page.records) text += r.key + "=" + r.value + " ";

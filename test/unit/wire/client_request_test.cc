@@ -123,7 +123,8 @@ TEST(ClientRequest, a_batch_is_checked_whole) {
   b.ops.assign(model::kBatchRecordsMax + 1, {model::Op::put, "k", ""});
   EXPECT_EQ(code(decode_batch(encode(b))), Code::too_large);
   b.ops.clear();
-  for (int i = 0; i < 5; i++) b.ops.push_back({model::Op::put, std::string(1, static_cast<char>('a' + i)), std::string(model::kValueMax, 'v')});
+  for (int i = 0; i < 5; i++)
+    b.ops.push_back({model::Op::put, std::string(1, static_cast<char>('a' + i)), std::string(model::kValueMax, 'v')});
   EXPECT_EQ(code(decode_batch(encode(b))), Code::too_large);  // five MiB
 }
 

@@ -38,7 +38,8 @@ std::string parse(std::string_view bytes, size_t step) {
     parser.feed(bytes.substr(at, step));
     while (parser.next(&item)) items++;
   }
-  return std::to_string(items) + (parser.complete() ? " complete" : " cut") + (parser.status() ? "" : " " + parser.status().error().text);
+  return std::to_string(items) + (parser.complete() ? " complete" : " cut") +
+         (parser.status() ? "" : " " + parser.status().error().text);
 }
 
 TEST(SnapshotFile, comes_back_in_pieces_of_any_size) {
@@ -48,7 +49,8 @@ TEST(SnapshotFile, comes_back_in_pieces_of_any_size) {
 
 TEST(SnapshotFile, cut_anywhere_is_never_complete) {
   const auto bytes = sample();
-  for (size_t n = 0; n < bytes.size(); n++) EXPECT_EQ(parse(std::string_view(bytes).substr(0, n), 64).find("complete"), std::string::npos) << n;
+  for (size_t n = 0; n < bytes.size(); n++)
+    EXPECT_EQ(parse(std::string_view(bytes).substr(0, n), 64).find("complete"), std::string::npos) << n;
 }
 
 TEST(SnapshotFile, a_flipped_bit_anywhere_is_noticed) {
