@@ -1,4 +1,5 @@
 #include "lib/store/overlay.h"
+#include "lib/base/testing.h"
 
 #include <sys/mman.h>
 
@@ -85,7 +86,7 @@ bool Half::put(model::ExtentId extent, const model::RecordView& r, bool newest) 
   const Wanted wanted{prefix_of(r.key), r.key};
   const auto it = tree.lower_bound(wanted);
   const bool there = it != tree.end() && !Less()(wanted, *it);
-  if (there && it->entry->version >= r.version) return false;
+  if (there && it->entry->version >= r.version && !MUTANT("apply_older_version")) return false;
   auto* entry = make(r, newest);
   if (there) {
     it->entry = entry;
