@@ -26,7 +26,11 @@ std::string host_name() {
 }  // namespace
 
 Daemon::Daemon(Config config)
-    : config_(std::move(config)), layout_(config_.cluster), disk_(config_.own.data_dir), timers_(loop_), reserve_(disk_, "meta/reserve"),
+    : config_(std::move(config)),
+      layout_(config_.cluster),
+      disk_(config_.own.data_dir),
+      timers_(loop_),
+      reserve_(disk_, "meta/reserve"),
       timer_(loop_, [this] { chores(); }) {}
 
 // What uses the loop goes before it, what is used after its users.
@@ -51,8 +55,10 @@ base::Status Daemon::open_disk() {
   TRY_ASSIGN(const bool has_id, disk_.exists("id"));
   TRY_ASSIGN(const bool has_files, disk_.exists("meta/data.mdb"));
   if (!has_id && has_files)
-    return base::fail(Code::identity, config_.own.data_dir + ": there are METADATA files, but no `id` file: restore it; or give this server a new, "
-                                                             "empty data directory and have it join again (zkctl md leave, then join)");
+    return base::fail(Code::identity,
+                      config_.own.data_dir +
+                          ": there are METADATA files, but no `id` file: restore it; or give this server a new, "
+                          "empty data directory and have it join again (zkctl md leave, then join)");
   return base::ok();
 }
 
@@ -73,17 +79,19 @@ base::Status Daemon::open_identity(const model::ClusterUuid& cluster) {
 
 base::Status Daemon::run() {
   TRY(open_disk());
-  TRY_ASSIGN(session_, coord::open(loop_, {.url = config_.coord, .session_timeout = std::chrono::milliseconds(config_.session_ms)}));
+  TRY_ASSIGN(session_, coord::open(loop_, {.url = config_.coord,
+                                           .session_timeout = std::chrono::milliseconds(config_.session_ms)}));
   session_->on_event([this](coord::Event event) { on_event(event); });
-  life_ = std::make_unique<daemon::Supervisor>(loop_, daemon::Life{.name = "mdserver " + config_.own.id,
-                                                                   .drain =
-                                                                       [this](std::function<void()> done) {
-                                                                         if (!server_) return done();
-                                                                         server_->drain(std::chrono::seconds(config_.own.drain_seconds), done);
-                                                                       },
-                                                                   .reload = nullptr,
-                                                                   .status = [this] { return status_line(); },
-                                                                   .healthy = nullptr});
+  life_ = std::make_unique<daemon::Supervisor>(
+      loop_, daemon::Life{.name = "mdserver " + config_.own.id,
+                          .drain =
+                              [this](std::function<void()> done) {
+                                if (!server_) return done();
+                                server_->drain(std::chrono::seconds(config_.own.drain_seconds), done);
+                              },
+                          .reload = nullptr,
+                          .status = [this] { return status_line(); },
+                          .healthy = nullptr});
   const auto known = store::DataDir::read(disk_);
   if (known) {
     // Later starts know their cluster, and go on though the coordination service is away.
@@ -101,7 +109,8 @@ void Daemon::read_format() {
   session_->get(layout_.format(), nullptr, [this, alive = std::weak_ptr<bool>(alive_)](base::Result<coord::Node> node) {
     if (!alive.lock()) return;
     if (!node && node.error().code == Code::not_found)
-      return fail(base::Error(Code::identity, "there is no cluster " + config_.cluster + " at " + config_.coord + ": zkctl init makes one"));
+      return fail(base::Error(Code::identity, "there is no cluster " + config_.cluster + " at " + config_.coord +
+                                                  ": zkctl init makes one"));
     if (!node) {
       timers_.after(kFormatRetry, [this, alive] {
         if (alive.lock()) read_format();
@@ -119,8 +128,9 @@ void Daemon::format_read(const coord::Format& format) {
     if (auto begun = begin(format.cluster); !begun) return fail(std::move(begun).error());
   }
   if (format.cluster != cluster_)
-    return fail(base::Error(Code::identity, "the data directory " + config_.own.data_dir + " belongs to cluster " + to_string(cluster_) + ", but " +
-                                                config_.cluster + " at " + config_.coord + " is " + to_string(format.cluster)));
+    return fail(base::Error(Code::identity, "the data directory " + config_.own.data_dir + " belongs to cluster " +
+                                                to_string(cluster_) + ", but " + config_.cluster + " at " +
+                                                config_.coord + " is " + to_string(format.cluster)));
   format_checked_ = true;
   register_self();
 }
@@ -128,8 +138,9 @@ void Daemon::format_read(const coord::Format& format) {
 base::Status Daemon::begin(const model::ClusterUuid& cluster) {
   TRY(open_identity(cluster));
   const auto& id = dir_->identity();
-  executor_ = std::make_unique<store::ThreadExecutor>([this](store::Executor::Fn fn) { loop_.post(std::move(fn)); },
-                                                      [this](store::Executor::Fn fn) { loop_.defer(std::move(fn)); }, 1);
+  executor_ =
+      std::make_unique<store::ThreadExecutor>([this](store::Executor::Fn fn) { loop_.post(std::move(fn)); },
+                                              [this](store::Executor::Fn fn) { loop_.defer(std::move(fn)); }, 1);
   TRY_ASSIGN(index_, store::open_lmdb(disk_.root() + "/meta", {.write = true}, {store::Db::records, store::Db::meta}));
   TRY_ASSIGN(files_, meta::FileStore::open(*index_, *executor_));
   files_->on_no_space([this] { return reserve_.release(); });
@@ -139,16 +150,18 @@ base::Status Daemon::begin(const model::ClusterUuid& cluster) {
   identity.token = config_.token;
   identity.role = "mdserver";
   identity.id = id.server.name;
-  world_ = std::make_unique<World>(loop_, *session_, layout_, *files_, World::Self{id.server, id.incarnation, identity});
+  world_ =
+      std::make_unique<World>(loop_, *session_, layout_, *files_, World::Self{id.server, id.incarnation, identity});
   service_ = std::make_unique<meta::Service>(*world_);
   server_ = std::make_unique<rpc::Server>(loop_, identity);
   serve_methods(*server_, *service_, [this] { return status(); });
   TRY_ASSIGN(listening_, daemon::listen_all(*server_, config_.own, "mdserver", daemon::kPortMdserver));
-  base::log(Level::notice, "started", {{"id", id.server.name},
-                                       {"incarnation", id.incarnation.value},
-                                       {"tcp", listening_.tcp},
-                                       {"socket", listening_.local},
-                                       {"cluster", to_string(cluster)}});
+  base::log(Level::notice, "started",
+            {{"id", id.server.name},
+             {"incarnation", id.incarnation.value},
+             {"tcp", listening_.tcp},
+             {"socket", listening_.local},
+             {"cluster", to_string(cluster)}});
   world_->node_watch().start();
   service_->start();
   return base::ok();
@@ -165,7 +178,8 @@ void Daemon::register_self() {
   version.software = CANTLE_VERSION;
   version.protocol_min = rpc::kProtocolMin;
   version.protocol_max = rpc::kProtocolMax;
-  registration_ = std::make_unique<coord::Registration>(*session_, timers_, random_, dir_->identity().incarnation, instance_);
+  registration_ =
+      std::make_unique<coord::Registration>(*session_, timers_, random_, dir_->identity().incarnation, instance_);
   registration_->keep(layout_.active(dir_->identity().server), active_text(active));
   registration_->keep(layout_.version(dir_->identity().server), version_text(version));
   registration_->on_displaced([](const std::string& text) { base::log(Level::error, "displaced", {{"text", text}}); });
@@ -179,9 +193,11 @@ void Daemon::write_info() {
   info.role = coord::Role::mdserver;
   info.rack = config_.rack;
   info.host = host_name();
-  session_->create(layout_.info(dir_->identity().server), info_text(info), coord::CreateMode::persistent, [](base::Result<std::string> made) {
-    if (!made && made.error().code != Code::exists) base::log(Level::info, "info-not-written", {{"error", to_string(made.error())}});
-  });
+  session_->create(layout_.info(dir_->identity().server), info_text(info), coord::CreateMode::persistent,
+                   [](base::Result<std::string> made) {
+                     if (!made && made.error().code != Code::exists)
+                       base::log(Level::info, "info-not-written", {{"error", to_string(made.error())}});
+                   });
 }
 
 void Daemon::on_event(coord::Event event) {

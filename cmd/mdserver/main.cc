@@ -12,8 +12,10 @@ base::Result<int> serve(const daemon::GlobalFlags& flags, mdserver::Config confi
   TRY_ASSIGN(config.coord, daemon::need_coord(flags));
   TRY_ASSIGN(config.token, daemon::read_token(flags));
   config.cluster = flags.cluster;
-  if (auto valid = coord::validate_cluster_name(config.cluster); !valid) return base::fail(base::Code::usage, valid.error().text);
-  if (auto valid = model::validate_server_id(config.own.id); !valid) return base::fail(base::Code::usage, "--id: " + valid.error().text);
+  if (auto valid = coord::validate_cluster_name(config.cluster); !valid)
+    return base::fail(base::Code::usage, valid.error().text);
+  if (auto valid = model::validate_server_id(config.own.id); !valid)
+    return base::fail(base::Code::usage, "--id: " + valid.error().text);
   if (config.own.data_dir.empty()) return base::fail(base::Code::usage, "--data-dir is required");
   mdserver::Daemon daemon(std::move(config));
   TRY(daemon.run());
@@ -24,7 +26,8 @@ base::Result<int> serve(const daemon::GlobalFlags& flags, mdserver::Config confi
 
 int main(int argc, char** argv) {
   CLI::App app("Stores and changes the metadata of tables.");
-  app.footer("Example:\n  mdserver run --id m1 --data-dir /var/lib/cantle/m1 --coord zk://h1:2181,h2:2181,h3:2181/cantle");
+  app.footer(
+      "Example:\n  mdserver run --id m1 --data-dir /var/lib/cantle/m1 --coord zk://h1:2181,h2:2181,h3:2181/cantle");
   daemon::GlobalFlags flags;
   mdserver::Config config;
   daemon::add_global_flags(app, flags);

@@ -28,16 +28,24 @@ void handle(rpc::Server& server, const char* name,
 
 void serve_methods(rpc::Server& server, meta::Service& service, std::function<model::MdStatusReply()> status) {
   using namespace model;
-  handle<MdChange, MdChangeReply>(server, "md.change", [&](const auto& r, auto done) { service.change(r, std::move(done)); });
-  handle<MdStore, MdStoreReply>(server, "md.store", [&](const auto& r, auto done) { service.store(r, std::move(done)); });
-  handle<MdOutcome, MdOutcomeReply>(server, "md.outcome", [&](const auto& r, auto done) { service.outcome(r, std::move(done)); });
+  handle<MdChange, MdChangeReply>(server, "md.change",
+                                  [&](const auto& r, auto done) { service.change(r, std::move(done)); });
+  handle<MdStore, MdStoreReply>(server, "md.store",
+                                [&](const auto& r, auto done) { service.store(r, std::move(done)); });
+  handle<MdOutcome, MdOutcomeReply>(server, "md.outcome",
+                                    [&](const auto& r, auto done) { service.outcome(r, std::move(done)); });
   handle<MdFind, MdFindReply>(server, "md.find", [&](const auto& r, auto done) { service.find(r, std::move(done)); });
   handle<MdGet, MdGetReply>(server, "md.get", [&](const auto& r, auto done) { service.get(r, std::move(done)); });
   handle<MdFetch, MdFetchReply>(server, "md.fetch", [&](const auto& r, auto done) { done(service.fetch(r)); });
-  handle<MdDiscover, MdDiscoverReply>(server, "md.discover", [&](const auto& r, auto done) { service.discover(r, std::move(done)); });
-  handle<MdJoin, MdMembersReply>(server, "md.join", [&](const auto& r, auto done) { service.join(r, std::move(done)); });
-  handle<MdLeave, MdMembersReply>(server, "md.leave", [&](const auto& r, auto done) { service.leave(r, std::move(done)); });
-  server.handle("status", [status = std::move(status)](const rpc::Call&, rpc::Responder responder) { responder.ok(wire::encode(status())); });
+  handle<MdDiscover, MdDiscoverReply>(server, "md.discover",
+                                      [&](const auto& r, auto done) { service.discover(r, std::move(done)); });
+  handle<MdJoin, MdMembersReply>(server, "md.join",
+                                 [&](const auto& r, auto done) { service.join(r, std::move(done)); });
+  handle<MdLeave, MdMembersReply>(server, "md.leave",
+                                  [&](const auto& r, auto done) { service.leave(r, std::move(done)); });
+  server.handle("status", [status = std::move(status)](const rpc::Call&, rpc::Responder responder) {
+    responder.ok(wire::encode(status()));
+  });
   const auto abort = [&](std::string_view params) -> base::Status {
     TRY_ASSIGN(const auto request, wire::decode<MdAbort>(params));
     service.abort(request);
@@ -45,8 +53,10 @@ void serve_methods(rpc::Server& server, meta::Service& service, std::function<mo
   };
   server.handle("md.abort", [abort](const rpc::Call& call, rpc::Responder responder) {
     const auto done = abort(call.params);
-    if (done) responder.ok();
-    else responder.fail(done.error());
+    if (done)
+      responder.ok();
+    else
+      responder.fail(done.error());
   });
   server.handle_notify("md.abort", [abort](const rpc::Call& call) { (void)abort(call.params); });
 }

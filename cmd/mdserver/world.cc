@@ -6,7 +6,13 @@
 namespace cantle::mdserver {
 
 World::World(io::Loop& loop, coord::Session& session, coord::Layout layout, meta::FileStore& files, Self self)
-    : loop_(loop), session_(session), layout_(layout), files_(files), self_(std::move(self)), timers_(loop), nodes_(session, layout, timers_) {}
+    : loop_(loop),
+      session_(session),
+      layout_(layout),
+      files_(files),
+      self_(std::move(self)),
+      timers_(loop),
+      nodes_(session, layout, timers_) {}
 World::~World() = default;
 
 // Null when its address is not known.
@@ -24,11 +30,13 @@ rpc::Peer* World::peer(const model::ServerId& to) {
 }
 
 template <class Reply>
-void World::call(const model::ServerId& to, const char* method, std::string params, base::Duration timeout, Done<Reply> done) {
+void World::call(const model::ServerId& to, const char* method, std::string params, base::Duration timeout,
+                 Done<Reply> done) {
   auto* p = peer(to);
   if (p == nullptr) {
     nodes_.refresh([](bool) {});
-    loop_.defer([done = std::move(done), to] { done(base::fail(base::Code::unavailable, to.name + " is not registered")); });
+    loop_.defer(
+        [done = std::move(done), to] { done(base::fail(base::Code::unavailable, to.name + " is not registered")); });
     return;
   }
   p->call(method, params, timeout, [done = std::move(done)](base::Result<std::string_view> bytes) {
@@ -37,11 +45,13 @@ void World::call(const model::ServerId& to, const char* method, std::string para
   });
 }
 
-void World::store(const model::ServerId& to, const model::MdStore& request, base::Duration timeout, Done<model::MdStoreReply> done) {
+void World::store(const model::ServerId& to, const model::MdStore& request, base::Duration timeout,
+                  Done<model::MdStoreReply> done) {
   call<model::MdStoreReply>(to, "md.store", wire::encode(request), timeout, std::move(done));
 }
 
-void World::fetch(const model::ServerId& to, const model::MdFetch& request, base::Duration timeout, Done<model::MdFetchReply> done) {
+void World::fetch(const model::ServerId& to, const model::MdFetch& request, base::Duration timeout,
+                  Done<model::MdFetchReply> done) {
   call<model::MdFetchReply>(to, "md.fetch", wire::encode(request), timeout, std::move(done));
 }
 

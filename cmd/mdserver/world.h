@@ -38,8 +38,10 @@ class World final : public meta::Host {
   const meta::NodesView& nodes() const override { return nodes_.view(); }
   void refresh_nodes(std::function<void(bool)> done) override { nodes_.refresh(std::move(done)); }
 
-  void store(const model::ServerId& to, const model::MdStore& request, base::Duration timeout, Done<model::MdStoreReply> done) override;
-  void fetch(const model::ServerId& to, const model::MdFetch& request, base::Duration timeout, Done<model::MdFetchReply> done) override;
+  void store(const model::ServerId& to, const model::MdStore& request, base::Duration timeout,
+             Done<model::MdStoreReply> done) override;
+  void fetch(const model::ServerId& to, const model::MdFetch& request, base::Duration timeout,
+             Done<model::MdFetchReply> done) override;
   void abort(const model::ServerId& to, const model::MdAbort& request) override;
   void tell_changed(const model::ServerId& partd, const model::MapChanged& message) override;
 
@@ -48,7 +50,8 @@ class World final : public meta::Host {
  private:
   rpc::Peer* peer(const model::ServerId& to);
   template <class Reply>
-  void call(const model::ServerId& to, const char* method, std::string params, base::Duration timeout, Done<Reply> done);
+  void call(const model::ServerId& to, const char* method, std::string params, base::Duration timeout,
+            Done<Reply> done);
 
   io::Loop& loop_;
   coord::Session& session_;

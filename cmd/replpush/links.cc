@@ -65,9 +65,10 @@ void PartdLink::look_up() {
     session_ = std::move(*session);
   }
   looking_ = true;
-  session_->get(coord::Layout(config_.cluster).active(config_.id), nullptr, [this, here = here_](base::Result<coord::Node> node) {
-    if (*here) looked_up(std::move(node));
-  });
+  session_->get(coord::Layout(config_.cluster).active(config_.id), nullptr,
+                [this, here = here_](base::Result<coord::Node> node) {
+                  if (*here) looked_up(std::move(node));
+                });
 }
 
 void PartdLink::looked_up(base::Result<coord::Node> node) {
@@ -83,8 +84,10 @@ void PartdLink::looked_up(base::Result<coord::Node> node) {
     return;
   }
   const std::string& text = active->unix_socket.empty() ? active->tcp : active->unix_socket;
-  if (text != address_) connect(text);
-  else if (peer_) peer_->connect();
+  if (text != address_)
+    connect(text);
+  else if (peer_)
+    peer_->connect();
   // Not inside its own callback: pushing does without the coordination service until the next time.
   loop_.defer([this, here = here_] {
     if (*here && !looking_) session_.reset();
@@ -110,8 +113,8 @@ void TargetLinks::set(const std::vector<model::PeerView>& peers, const model::Cl
   links_ = std::move(next);
 }
 
-void TargetLinks::call(const model::ServerId& to, std::string_view method, std::string_view params, base::Duration timeout,
-                       rpc::Peer::Done done) {
+void TargetLinks::call(const model::ServerId& to, std::string_view method, std::string_view params,
+                       base::Duration timeout, rpc::Peer::Done done) {
   auto it = links_.find(to);
   if (it == links_.end() || it->second.address.empty())
     return answer_later(loop_, std::move(done), Code::unavailable, "the address of " + to.name + " is not known");

@@ -15,7 +15,7 @@ namespace {
 
 constexpr size_t kScanBytes = size_t{4} << 20;  // of one read while the last common point is searched
 constexpr size_t kOwnReserve = proto::mover::kReadBytes + (size_t{64} << 10);
-constexpr int kReadsMax = 64;                   // in one batch: blocks may be small, or lie outside the interval
+constexpr int kReadsMax = 64;  // in one batch: blocks may be small, or lie outside the interval
 
 mv::LogRead failed(mv::LogRead out, std::string why) {
   out.end = mv::ReadEnd::failed;
@@ -25,7 +25,8 @@ mv::LogRead failed(mv::LogRead out, std::string why) {
 
 // The last point of the log that a log which held `lost` held too: blocks of its epoch and of those before it, up to
 // its LSN. Where the very block is here with another checksum, nothing of that epoch is believed.
-model::LogPoint last_common(store::JournalReader& journal, const model::PartitionId& partition, const model::LogPoint& lost) {
+model::LogPoint last_common(store::JournalReader& journal, const model::PartitionId& partition,
+                            const model::LogPoint& lost) {
   model::LogPoint best;
   const auto oldest = journal.oldest(partition);
   const auto end = journal.end(partition);
@@ -55,9 +56,7 @@ base::Result<bool> LogSorter::add(const store::LogBlock& block) {
   wire::RecordReader in(block.payload);
   model::RecordView r;
   size_t at = 0, run = 0;  // `run`: where the present run of own records began
-  auto end_run = [&](size_t upto) {
-    own_.append(block.payload, run, upto - run);
-  };
+  auto end_run = [&](size_t upto) { own_.append(block.payload, run, upto - run); };
   while (in.next(r)) {
     const size_t next = in.offset();
     const bool inside = interval_.contains(r.key);
@@ -120,7 +119,8 @@ mv::LogRead read_batch(store::JournalReader& journal, const mv::ReadLog& ask, mo
     if (part->next <= from) break;
     from = part->next;
   }
-  if (sorter.empty() && end && ask.after.lsn < end->lsn) return failed(std::move(out), "LSN " + to_string(from) + " cannot be read");
+  if (sorter.empty() && end && ask.after.lsn < end->lsn)
+    return failed(std::move(out), "LSN " + to_string(from) + " cannot be read");
   out.batch = sorter.take();
   if (!out.batch.through.lsn.value) out.batch.through = ask.after;
   return out;

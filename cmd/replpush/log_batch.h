@@ -14,7 +14,8 @@ namespace cantle::replpush {
 class LogSorter {
  public:
   // `self`: whose records are put together; none: nobody's.
-  LogSorter(model::Interval interval, std::optional<model::ServerNumber> self) : interval_(std::move(interval)), self_(self) {}
+  LogSorter(model::Interval interval, std::optional<model::ServerNumber> self)
+      : interval_(std::move(interval)), self_(self) {}
 
   // False: it does not fit with what is there any more, and was not added.
   base::Result<bool> add(const store::LogBlock& block);
@@ -35,6 +36,7 @@ class LogSorter {
 
 // Reads on behind `ask.after`, about ask.bytes of payload. Journal errors, a position that is retired or not in the
 // log, and damage are in the answer's `end`.
-proto::mover::LogRead read_batch(store::JournalReader& journal, const proto::mover::ReadLog& ask, model::ServerNumber self);
+proto::mover::LogRead read_batch(store::JournalReader& journal, const proto::mover::ReadLog& ask,
+                                 model::ServerNumber self);
 
 }  // namespace cantle::replpush

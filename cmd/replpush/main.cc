@@ -21,7 +21,8 @@ struct Flags {
 
 base::Result<Config> config_of(const Flags& flags) {
   Config config = flags.config;
-  if (flags.own.data_dir.empty()) return base::fail(base::Code::usage, "--data-dir is needed: the one of the partition server");
+  if (flags.own.data_dir.empty())
+    return base::fail(base::Code::usage, "--data-dir is needed: the one of the partition server");
   if (!flags.own.id.empty()) TRY(model::validate_server_id(flags.own.id));
   config.id = {flags.own.id};
   config.data_dir = flags.own.data_dir;
@@ -31,7 +32,8 @@ base::Result<Config> config_of(const Flags& flags) {
   if (config.partd.empty() && config.coord.empty())
     return base::fail(base::Code::usage, "--partd or --coord is needed, to find the partition server");
   if (config.partd.empty() && config.id.name.empty())
-    return base::fail(base::Code::usage, "--id is needed, to find the partition server through the coordination service");
+    return base::fail(base::Code::usage,
+                      "--id is needed, to find the partition server through the coordination service");
   return config;
 }
 
@@ -81,21 +83,27 @@ int main(int argc, char** argv) {
   Flags f;
   daemon::add_global_flags(app, f.global);
   daemon::add_daemon_flags(app, f.own);
-  app.add_option("--partd", f.config.partd, "Unix socket of the partition server; default: looked up in the coordination service");
-  app.add_option("--index-dir", f.config.index_dir, "The partition server's index directory, if not in the data directory");
+  app.add_option("--partd", f.config.partd,
+                 "Unix socket of the partition server; default: looked up in the coordination service");
+  app.add_option("--index-dir", f.config.index_dir,
+                 "The partition server's index directory, if not in the data directory");
   app.require_subcommand(1);
   auto* run = app.add_subcommand("run", "Serve until told to stop");
   run->footer("example: replpush run --id p1 --data-dir /var/lib/cantle/p1 --coord zk://z1:2181,z2:2181,z3:2181");
   auto* once = app.add_subcommand("once", "Push until every target has everything, then end");
   once->add_option("--timeout", f.tool.timeout, "How long to try (250ms, 5s, 2m)")->capture_default_str();
-  once->footer("Where a replpush runs already, asks it, and waits for it. Exit status 75: not everything is through.\n"
-               "example: replpush once --id p1 --data-dir /var/lib/cantle/p1 --timeout 5m");
-  auto* list = add_verb(app, f, "list", "List the work in hand: a line for each target, and for each copy to be dropped",
-                        "replpush list --id p1 --waiting");
+  once->footer(
+      "Where a replpush runs already, asks it, and waits for it. Exit status 75: not everything is through.\n"
+      "example: replpush once --id p1 --data-dir /var/lib/cantle/p1 --timeout 5m");
+  auto* list =
+      add_verb(app, f, "list", "List the work in hand: a line for each target, and for each copy to be dropped",
+               "replpush list --id p1 --waiting");
   list->add_flag("--waiting", f.tool.waiting, "Only what is not through");
-  auto* hold = add_verb(app, f, "hold", "Push nothing there until it is released; kept across restarts", "replpush hold p3 --id p1");
+  auto* hold = add_verb(app, f, "hold", "Push nothing there until it is released; kept across restarts",
+                        "replpush hold p3 --id p1");
   auto* release = add_verb(app, f, "release", "End a hold; without a name, all of them", "replpush release p3 --id p1");
-  auto* requeue = add_verb(app, f, "requeue", "Forget how far the targets are, and begin from the beginning", "replpush requeue 3f2a --id p1");
+  auto* requeue = add_verb(app, f, "requeue", "Forget how far the targets are, and begin from the beginning",
+                           "replpush requeue 3f2a --id p1");
   auto* wake = add_verb(app, f, "wake", "Try again now what waits for its next attempt", "replpush wake --id p1");
   requeue->get_option("which")->required();
   return daemon::run(app, argc, argv, f.global, [&]() -> base::Result<int> {

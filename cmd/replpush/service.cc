@@ -17,7 +17,7 @@ namespace {
 constexpr base::Duration kTickEvery = std::chrono::milliseconds(50);
 constexpr base::Duration kViewEvery = std::chrono::seconds(1);
 constexpr base::Duration kAttachEvery = std::chrono::milliseconds(200);
-constexpr base::Duration kLookEvery = std::chrono::milliseconds(5);   // at most so often, however busy the journal
+constexpr base::Duration kLookEvery = std::chrono::milliseconds(5);  // at most so often, however busy the journal
 constexpr base::Duration kLiveEvery = std::chrono::milliseconds(20);
 constexpr base::Duration kViewTimeout = std::chrono::seconds(5);
 constexpr int kViewFailuresMax = 3;  // timeouts in a row, then the partd counts as gone
@@ -37,7 +37,8 @@ Service::Service(io::Loop& loop, Config config)
       config_(std::move(config)),
       mover_(random_),
       source_(loop, config_.data_dir, config_.index_dir),
-      partd_(loop, {config_.partd, config_.coord, config_.cluster, config_.id, identity_of(config_)}, [this] { refresh_view(); }),
+      partd_(loop, {config_.partd, config_.coord, config_.cluster, config_.id, identity_of(config_)},
+             [this] { refresh_view(); }),
       targets_(loop, identity_of(config_)),
       tick_(loop, [this] { tick(); }),
       view_timer_(loop, [this] { refresh_view(); }),
@@ -79,7 +80,8 @@ Status Service::attach() {
   if (!identity) return base::fail(std::move(identity).error());
   if (identity->incarnation.value == 0) return base::ok();
   if (!config_.id.name.empty() && config_.id != identity->server)
-    return base::fail(Code::identity, config_.data_dir + " belongs to " + identity->server.name + ", not to " + config_.id.name);
+    return base::fail(Code::identity,
+                      config_.data_dir + " belongs to " + identity->server.name + ", not to " + config_.id.name);
   identity_ = std::move(*identity);
   TRY(source_.open_positions());
   TRY_ASSIGN(const auto holds, source_.read_holds());
@@ -109,7 +111,8 @@ void Service::refresh_view() {
   asking_view_ = true;
   model::MoverViewRequest request;
   for (const auto& [name, map] : maps_) request.have[name] = map->txnseq.value;
-  partd_.call("mover.view", wire::encode(request), kViewTimeout, [this](base::Result<std::string_view> r) { view_answered(r); });
+  partd_.call("mover.view", wire::encode(request), kViewTimeout,
+              [this](base::Result<std::string_view> r) { view_answered(r); });
 }
 
 void Service::view_answered(base::Result<std::string_view> answer) {
@@ -165,19 +168,22 @@ Status Service::take_view(std::string_view bytes) {
   attaching_ = true;
   feed(mv::ViewLost{loop_.now(), "the partition server has started again"});
   auto shared = std::make_shared<mv::View>(std::move(view));
-  source_.attach(shared->incarnation, [this] { moved(); }, [this, shared](Status status) {
-    attaching_ = false;
-    if (!status) {
-      waits_for_ = "the partition server's journal: " + status.error().text;
-      view_timer_.start(kAttachEvery, kViewEvery);
-      return;
-    }
-    attached_ = true;
-    attached_to_ = shared->incarnation;
-    base::log(Level::notice, "attached", {{"partd", shared->self.name}, {"incarnation", to_string(shared->incarnation)}});
-    show(std::move(*shared));
-    if (std::exchange(ask_view_again_, false)) refresh_view();
-  });
+  source_.attach(
+      shared->incarnation, [this] { moved(); },
+      [this, shared](Status status) {
+        attaching_ = false;
+        if (!status) {
+          waits_for_ = "the partition server's journal: " + status.error().text;
+          view_timer_.start(kAttachEvery, kViewEvery);
+          return;
+        }
+        attached_ = true;
+        attached_to_ = shared->incarnation;
+        base::log(Level::notice, "attached",
+                  {{"partd", shared->self.name}, {"incarnation", to_string(shared->incarnation)}});
+        show(std::move(*shared));
+        if (std::exchange(ask_view_again_, false)) refresh_view();
+      });
   return base::ok();
 }
 
@@ -246,8 +252,8 @@ std::string Service::trouble() const {
 std::string Service::status_line() const {
   if (const auto why = trouble(); !why.empty()) return why;
   const auto& c = mover_.counters();
-  return (mover_.all_done() ? "all targets have everything" : "pushing") + std::string("; ") + std::to_string(c.records) +
-         " records, " + std::to_string(c.bytes >> 20) + " MiB sent";
+  return (mover_.all_done() ? "all targets have everything" : "pushing") + std::string("; ") +
+         std::to_string(c.records) + " records, " + std::to_string(c.bytes >> 20) + " MiB sent";
 }
 
 }  // namespace cantle::replpush

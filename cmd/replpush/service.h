@@ -27,7 +27,7 @@ namespace cantle::replpush {
 struct Config {
   model::ServerId id;  // none: the one that the data directory names
   std::string data_dir, index_dir;
-  std::string partd;   // address; empty: looked up
+  std::string partd;  // address; empty: looked up
   std::string coord, cluster, token;
 };
 
@@ -97,8 +97,8 @@ class Service {
   std::function<void(base::Error)> failed_;
   base::Instant started_;
 
-  bool opened_ = false;      // identity and positions
-  bool attached_ = false;    // journal, index and page of attached_to_
+  bool opened_ = false;    // identity and positions
+  bool attached_ = false;  // journal, index and page of attached_to_
   bool attaching_ = false;
   model::Incarnation attached_to_;
   std::string waits_for_ = "the partition server's first start";

@@ -97,13 +97,14 @@ void Service::perform(mv::ReadProof& e) {
 // --- Sending -------------------------------------------------------------------------------------------
 
 void Service::perform(mv::SendBegin& e) {
-  targets_.call(e.to, "bulk.begin", wire::encode(e.message), kShort, [this, stream = e.stream, ticket = e.ticket](auto r) {
-    feed(mv::Began{loop_.now(), stream, ticket, as<model::BulkBeginReply>(r)});
-  });
+  targets_.call(e.to, "bulk.begin", wire::encode(e.message), kShort,
+                [this, stream = e.stream, ticket = e.ticket](auto r) {
+                  feed(mv::Began{loop_.now(), stream, ticket, as<model::BulkBeginReply>(r)});
+                });
 }
 void Service::perform(mv::SendBlock& e) {
   CRASH_POINT("replpush.before_block");
-  const BlockOut out{std::move(e.message.envelope), e.message.kind, e.message.count, e.message.snapshot,
+  const BlockOut out{std::move(e.message.envelope),    e.message.kind, e.message.count, e.message.snapshot,
                      std::move(e.message.through_key), e.message.last, *e.records};
   targets_.call(e.to, "bulk.block", wire::encode(out), kLong, [this, stream = e.stream, ticket = e.ticket](auto r) {
     CRASH_POINT("replpush.block_answered");
@@ -117,9 +118,10 @@ void Service::perform(mv::SendDigest& e) {
 }
 void Service::perform(mv::SendEnd& e) {
   CRASH_POINT("replpush.before_end");
-  targets_.call(e.to, "bulk.end", wire::encode(e.message), kShort, [this, stream = e.stream, ticket = e.ticket](auto r) {
-    feed(mv::EndTold{loop_.now(), stream, ticket, status_of(r)});
-  });
+  targets_.call(e.to, "bulk.end", wire::encode(e.message), kShort,
+                [this, stream = e.stream, ticket = e.ticket](auto r) {
+                  feed(mv::EndTold{loop_.now(), stream, ticket, status_of(r)});
+                });
 }
 void Service::perform(mv::AskProof& e) {
   targets_.call(e.to, "digest", wire::encode(e.message), kLong, [this, own = e.own, ticket = e.ticket](auto r) {
@@ -141,7 +143,8 @@ void Service::perform(mv::Drop& e) {
 }
 
 void Service::perform(mv::Note& e) {
-  base::log(e.warn ? Level::warn : Level::notice, e.event, {{"partition", e.partition}, {"to", e.server}, {"text", e.text}});
+  base::log(e.warn ? Level::warn : Level::notice, e.event,
+            {{"partition", e.partition}, {"to", e.server}, {"text", e.text}});
 }
 
 }  // namespace cantle::replpush

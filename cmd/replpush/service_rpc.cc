@@ -37,19 +37,22 @@ model::PushStreamRow row_of(const mv::StreamStatus& s) {
 template <class Fn>
 void answer(const rpc::Responder& responder, const Fn& fn) {
   base::Result<std::string> result = fn();
-  if (result) responder.ok(*result);
-  else responder.fail(result.error());
+  if (result)
+    responder.ok(*result);
+  else
+    responder.fail(result.error());
 }
 
 }  // namespace
 
 void Service::add_methods(rpc::Server& server) {
   server.handle("status", [this](const rpc::Call&, rpc::Responder r) { r.ok(status()); });
-  server.handle("list", [this](const rpc::Call& call, rpc::Responder r) {
-    answer(r, [&] { return list(call.params); });
-  });
-  const std::pair<const char*, mv::Verb> verbs[] = {
-      {"hold", mv::Verb::hold}, {"release", mv::Verb::release}, {"requeue", mv::Verb::requeue}, {"wake", mv::Verb::wake}};
+  server.handle("list",
+                [this](const rpc::Call& call, rpc::Responder r) { answer(r, [&] { return list(call.params); }); });
+  const std::pair<const char*, mv::Verb> verbs[] = {{"hold", mv::Verb::hold},
+                                                    {"release", mv::Verb::release},
+                                                    {"requeue", mv::Verb::requeue},
+                                                    {"wake", mv::Verb::wake}};
   for (const auto& [name, verb] : verbs)
     server.handle(name, [this, verb = verb](const rpc::Call& call, rpc::Responder r) {
       answer(r, [&] { return asked(verb, call.params); });
@@ -119,7 +122,8 @@ base::Result<std::string> Service::list(std::string_view params) const {
 
 base::Result<std::string> Service::asked(mv::Verb verb, std::string_view params) {
   TRY_ASSIGN(const auto ask, wire::decode<model::PushAsk>(params));
-  if (ask.which.size() > 200 || ask.which.find('\n') != std::string::npos) return base::fail(Code::invalid, "that names no stream");
+  if (ask.which.size() > 200 || ask.which.find('\n') != std::string::npos)
+    return base::fail(Code::invalid, "that names no stream");
   model::PushAsked out;
   for (const auto& s : mover_.streams(loop_.now())) out.streams += mv::names(ask.which, s.target) ? 1 : 0;
   const auto before = mover_.holds();

@@ -39,7 +39,10 @@ struct Readers {
 
 struct Source::Impl : std::enable_shared_from_this<Source::Impl> {
   Impl(io::Loop& l, std::string data, std::string index_at)
-      : loop(l), data_dir(std::move(data)), index_dir(std::move(index_at)), disk(data_dir),
+      : loop(l),
+        data_dir(std::move(data)),
+        index_dir(std::move(index_at)),
+        disk(data_dir),
         lanes(std::make_unique<store::ThreadExecutor>([&l](store::Executor::Fn fn) { l.post(std::move(fn)); },
                                                       [&l](store::Executor::Fn fn) { l.defer(std::move(fn)); }, 0)) {}
   ~Impl() {
@@ -66,7 +69,7 @@ struct Source::Impl : std::enable_shared_from_this<Source::Impl> {
   std::string data_dir, index_dir;
   store::RealDisk disk;
   std::unique_ptr<store::FileLock> lock;
-  Readers log, index;  // of their lanes
+  Readers log, index;                               // of their lanes
   std::unique_ptr<store::PositionStore> positions;  // of its lane
   std::shared_ptr<store::LivePage> page;
   model::Incarnation incarnation;
@@ -113,7 +116,8 @@ void Source::attach(model::Incarnation incarnation, std::function<void()> moved,
   if (!page) return im.loop.defer([done = std::move(done), e = page.error()] { done(base::fail(e)); });
   const auto state = (*page)->read();
   if (!state.valid || state.incarnation != incarnation)
-    return im.loop.defer([done = std::move(done)] { done(base::fail(Code::unavailable, "the partition server is starting")); });
+    return im.loop.defer(
+        [done = std::move(done)] { done(base::fail(Code::unavailable, "the partition server is starting")); });
   im.page = std::move(*page);
   im.incarnation = incarnation;
   im.wait_on(im.page, std::move(moved));
@@ -180,8 +184,8 @@ std::optional<mv::LogState> applied_state(store::DirectReader& direct, const mod
   auto tenure = direct.find(store::TenureId{held.partition, held.assignment});
   if (!tenure || !*tenure) return std::nullopt;
   mv::LogState state;
-  state.end = std::max((*tenure)->applied, (*tenure)->log_start,
-                       [](const auto& a, const auto& b) { return a.lsn < b.lsn; });
+  state.end =
+      std::max((*tenure)->applied, (*tenure)->log_start, [](const auto& a, const auto& b) { return a.lsn < b.lsn; });
   state.oldest = state.end.lsn.next();
   return state;
 }
@@ -190,7 +194,8 @@ std::optional<mv::LogState> applied_state(store::DirectReader& direct, const mod
 
 void Source::logs(std::vector<model::HeldPartition> held, Done<Logs> done) {
   auto self = impl_;
-  if (!self->page) return self->loop.defer([done] { done({base::fail(Code::unavailable, "no partition server"), {}}); });
+  if (!self->page)
+    return self->loop.defer([done] { done({base::fail(Code::unavailable, "no partition server"), {}}); });
   self->run<Logs>(
       kLog,
       [self = self.get(), page = self->page, incarnation = self->incarnation, held = std::move(held)] {
@@ -270,10 +275,11 @@ void Source::open_snapshot(mv::OpenSnapshot ask, Done<mv::SnapshotOpened> done) 
   self->run<mv::SnapshotOpened>(
       kIndex,
       [self, ask] {
-        auto from = with_index<model::LogPoint>(self->index.direct.get(), [&](auto& direct) -> base::Result<model::LogPoint> {
-          TRY_ASSIGN(auto tenure, need_tenure(direct, {ask.partition, ask.stream.own}));
-          return tenure.applied;
-        });
+        auto from =
+            with_index<model::LogPoint>(self->index.direct.get(), [&](auto& direct) -> base::Result<model::LogPoint> {
+              TRY_ASSIGN(auto tenure, need_tenure(direct, {ask.partition, ask.stream.own}));
+              return tenure.applied;
+            });
         return mv::SnapshotOpened{{}, ask.stream, ask.ticket, std::move(from)};
       },
       std::move(done));
@@ -284,15 +290,16 @@ void Source::read_snapshot(mv::ReadSnapshot ask, Done<mv::SnapshotRead> done) {
   self->run<mv::SnapshotRead>(
       kIndex,
       [self, ask = std::move(ask)] {
-        auto chunk = with_index<mv::SnapshotChunk>(self->index.direct.get(), [&](auto& direct) -> base::Result<mv::SnapshotChunk> {
-          store::SnapshotReader reader(direct, {ask.partition, ask.stream.own}, ask.interval, ask.after_key);
-          TRY_ASSIGN(auto c, reader.next(ask.bytes));
-          mv::SnapshotChunk out;
-          out.records = {std::make_shared<const std::string>(std::move(c.records)), c.count};
-          out.through_key = std::move(c.through_key);
-          out.last = c.last;
-          return out;
-        });
+        auto chunk = with_index<mv::SnapshotChunk>(
+            self->index.direct.get(), [&](auto& direct) -> base::Result<mv::SnapshotChunk> {
+              store::SnapshotReader reader(direct, {ask.partition, ask.stream.own}, ask.interval, ask.after_key);
+              TRY_ASSIGN(auto c, reader.next(ask.bytes));
+              mv::SnapshotChunk out;
+              out.records = {std::make_shared<const std::string>(std::move(c.records)), c.count};
+              out.through_key = std::move(c.through_key);
+              out.last = c.last;
+              return out;
+            });
         return mv::SnapshotRead{{}, ask.stream, ask.ticket, std::move(chunk)};
       },
       std::move(done));
@@ -303,25 +310,26 @@ void Source::read_proof(mv::ReadProof ask, Done<mv::ProofRead> done) {
   self->run<mv::ProofRead>(
       kIndex,
       [self, ask = std::move(ask)] {
-        auto chunk = with_index<mv::ProofChunk>(self->index.direct.get(), [&](auto& direct) -> base::Result<mv::ProofChunk> {
-          const store::TenureId id{ask.partition, ask.own};
-          TRY_ASSIGN(auto tenure, need_tenure(direct, id));
-          mv::ProofChunk out;
-          out.applied = tenure.applied.lsn;
-          store::ScanRange range;
-          range.from = ask.after_key.empty() ? ask.interval.begin : ask.after_key + '\0';
-          range.to = ask.interval.end;
-          range.tombstones = true;
-          range.records_max = static_cast<uint32_t>(ask.entries);
-          range.bytes_max = size_t{64} << 20;  // values are passed over, not copied
-          TRY_ASSIGN(auto end, direct.scan(id, range, [&](std::string_view key, const store::Found& found) {
-            out.entries.push_back({std::string(key), found.version});
-            return true;
-          }));
-          out.last = !end.more;
-          out.through_key = out.entries.empty() ? ask.after_key : out.entries.back().key;
-          return out;
-        });
+        auto chunk =
+            with_index<mv::ProofChunk>(self->index.direct.get(), [&](auto& direct) -> base::Result<mv::ProofChunk> {
+              const store::TenureId id{ask.partition, ask.own};
+              TRY_ASSIGN(auto tenure, need_tenure(direct, id));
+              mv::ProofChunk out;
+              out.applied = tenure.applied.lsn;
+              store::ScanRange range;
+              range.from = ask.after_key.empty() ? ask.interval.begin : ask.after_key + '\0';
+              range.to = ask.interval.end;
+              range.tombstones = true;
+              range.records_max = static_cast<uint32_t>(ask.entries);
+              range.bytes_max = size_t{64} << 20;  // values are passed over, not copied
+              TRY_ASSIGN(auto end, direct.scan(id, range, [&](std::string_view key, const store::Found& found) {
+                out.entries.push_back({std::string(key), found.version});
+                return true;
+              }));
+              out.last = !end.more;
+              out.through_key = out.entries.empty() ? ask.after_key : out.entries.back().key;
+              return out;
+            });
         return mv::ProofRead{{}, ask.own, ask.ticket, std::move(chunk)};
       },
       std::move(done));
@@ -388,7 +396,8 @@ void Source::Impl::write_marks() {
 void Source::forget_mark(mv::MarkKey key) {
   impl_->unwritten.erase(key);
   auto self = impl_.get();
-  self->run<Status>(kPositions, [self, key] { return self->positions->remove(key_of(key)); }, [](Status) {});
+  self->run<Status>(
+      kPositions, [self, key] { return self->positions->remove(key_of(key)); }, [](Status) {});
 }
 
 void Source::list_marks(Done<std::vector<mv::MarkKey>> done) {
@@ -406,7 +415,8 @@ void Source::list_marks(Done<std::vector<mv::MarkKey>> done) {
 
 void Source::flush(std::function<void()> done) {
   impl_->write_marks();
-  impl_->run<bool>(kPositions, [] { return true; }, [done = std::move(done)](bool) { done(); });
+  impl_->run<bool>(
+      kPositions, [] { return true; }, [done = std::move(done)](bool) { done(); });
 }
 
 }  // namespace cantle::replpush

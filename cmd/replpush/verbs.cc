@@ -35,11 +35,13 @@ base::Result<std::string> call(const std::string& socket, const char* method, co
 // All rows, however many pages they take.
 base::Result<model::PushList> fetch(const std::string& socket) {
   model::PushList all;
-  for (std::string after; ;) {
+  for (std::string after;;) {
     TRY_ASSIGN(const auto bytes, call(socket, "list", wire::encode(model::PushListRequest{after, 0})));
     TRY_ASSIGN(auto page, wire::decode<model::PushList>(bytes));
-    if (after.empty()) all = page;
-    else all.streams.insert(all.streams.end(), page.streams.begin(), page.streams.end());
+    if (after.empty())
+      all = page;
+    else
+      all.streams.insert(all.streams.end(), page.streams.begin(), page.streams.end());
     if (!page.more || page.streams.empty()) return all;
     after = page.streams.back().id;
   }
@@ -59,13 +61,14 @@ void say_what_is_missing(const model::PushList& list) {
   if (!list.paused.empty()) std::fprintf(stderr, "nothing moves: %s\n", list.paused.c_str());
   for (const auto& s : list.streams)
     if (!s.caught_up)
-      std::fprintf(stderr, "%s partition %s to %s: %s, LSN %s of %s%s%s\n", s.table.c_str(), to_string(s.partition).substr(0, 8).c_str(),
-                   s.server.name.c_str(), s.state.c_str(), to_string(s.confirmed).c_str(), to_string(s.end).c_str(),
-                   s.why.empty() ? "" : ": ", s.why.c_str());
+      std::fprintf(stderr, "%s partition %s to %s: %s, LSN %s of %s%s%s\n", s.table.c_str(),
+                   to_string(s.partition).substr(0, 8).c_str(), s.server.name.c_str(), s.state.c_str(),
+                   to_string(s.confirmed).c_str(), to_string(s.end).c_str(), s.why.empty() ? "" : ": ", s.why.c_str());
   for (const auto& p : list.proofs)
     if (p.state != "dropped")
-      std::fprintf(stderr, "%s partition %s, to be dropped: %s%s%s\n", p.table.c_str(), to_string(p.partition).substr(0, 8).c_str(),
-                   p.state.c_str(), p.why.empty() ? "" : ": ", p.why.c_str());
+      std::fprintf(stderr, "%s partition %s, to be dropped: %s%s%s\n", p.table.c_str(),
+                   to_string(p.partition).substr(0, 8).c_str(), p.state.c_str(), p.why.empty() ? "" : ": ",
+                   p.why.c_str());
 }
 
 // The one that runs does the work; this one waits for it.
@@ -89,7 +92,11 @@ base::Result<base::Duration> parse_duration(const std::string& text) {
   double number = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
   const std::string unit(end, text.data() + text.size());
-  const double seconds = unit == "ms" ? 1e-3 : unit.empty() || unit == "s" ? 1 : unit == "m" ? 60 : unit == "h" ? 3600 : -1;
+  const double seconds = unit == "ms"                  ? 1e-3
+                         : unit.empty() || unit == "s" ? 1
+                         : unit == "m"                 ? 60
+                         : unit == "h"                 ? 3600
+                                                       : -1;
   if (error != std::errc{} || seconds < 0 || !(number >= 0) || number * seconds > 1e7)
     return base::fail(Code::usage, "'" + text + "' is no duration (250ms, 5s, 2m, 1h)");
   return base::Duration(static_cast<int64_t>(number * seconds * 1e9));
@@ -97,16 +104,17 @@ base::Result<base::Duration> parse_duration(const std::string& text) {
 
 base::Result<int> list(const daemon::GlobalFlags& global, const ToolFlags& flags) {
   TRY_ASSIGN(const auto all, fetch(flags.socket));
-  daemon::Printer out(global.format, {"target", "table", "partition", "server", "state", "confirmed", "end", "sent_bytes", "why"});
+  daemon::Printer out(global.format,
+                      {"target", "table", "partition", "server", "state", "confirmed", "end", "sent_bytes", "why"});
   for (const auto& s : all.streams) {
     if (!matches(flags.which, s) || (flags.waiting && s.caught_up)) continue;
     const std::string state = s.caught_up && s.state == "idle" ? "through" : s.state;
-    out.row({to_string(s.target), s.table, to_string(s.partition), s.server.name, s.snapshot ? state + " (snapshot)" : state,
-             s.confirmed.value, s.end.value, s.sent_bytes, s.why});
+    out.row({to_string(s.target), s.table, to_string(s.partition), s.server.name,
+             s.snapshot ? state + " (snapshot)" : state, s.confirmed.value, s.end.value, s.sent_bytes, s.why});
   }
   for (const auto& p : all.proofs)
-    out.row({to_string(p.assignment), p.table, to_string(p.partition), "-", "drop: " + p.state, p.proved, daemon::Missing{},
-             daemon::Missing{}, p.why});
+    out.row({to_string(p.assignment), p.table, to_string(p.partition), "-", "drop: " + p.state, p.proved,
+             daemon::Missing{}, daemon::Missing{}, p.why});
   out.flush();
   if (!all.paused.empty()) std::fprintf(stderr, "nothing moves: %s\n", all.paused.c_str());
   for (const auto& h : all.holds) std::fprintf(stderr, "held: %s\n", h.empty() ? "all" : h.c_str());
@@ -114,7 +122,8 @@ base::Result<int> list(const daemon::GlobalFlags& global, const ToolFlags& flags
 }
 
 base::Result<int> ask(const daemon::GlobalFlags& global, const ToolFlags& flags, const std::string& verb) {
-  TRY_ASSIGN(const auto bytes, call(flags.socket, verb.c_str(), wire::encode(model::PushAsk{flags.which == "all" ? "" : flags.which})));
+  TRY_ASSIGN(const auto bytes,
+             call(flags.socket, verb.c_str(), wire::encode(model::PushAsk{flags.which == "all" ? "" : flags.which})));
   TRY_ASSIGN(const auto reply, wire::decode<model::PushAsked>(bytes));
   daemon::print_object(global.format, {{"verb", verb}, {"streams", reply.streams}});
   // A hold of something that is not there yet is kept for when it is.
@@ -128,10 +137,11 @@ base::Result<int> once(const daemon::GlobalFlags&, const Config& config, const T
   bool failed = false, stopped = false;
   base::Error error;
   io::Signal term(loop, SIGTERM, [&] { stopped = true; }), interrupt(loop, SIGINT, [&] { stopped = true; });
-  service.start([] {}, [&](base::Error e) {
-    failed = true;
-    error = std::move(e);
-  });
+  service.start([] {},
+                [&](base::Error e) {
+                  failed = true;
+                  error = std::move(e);
+                });
   if (failed && error.code == Code::conflict) return once_beside(flags, limit);
   loop.run_for(limit, [&] { return failed || stopped || service.all_done(); });
   if (failed) return base::fail(std::move(error));
@@ -140,8 +150,9 @@ base::Result<int> once(const daemon::GlobalFlags&, const Config& config, const T
     std::fprintf(stderr, "not everything is through: %s\n", service.status_line().c_str());
     for (const auto& s : service.mover().streams(loop.now()))
       if (!s.caught_up)
-        std::fprintf(stderr, "%s partition %s to %s: %s%s%s\n", s.target.table.c_str(), to_string(s.target.partition).substr(0, 8).c_str(),
-                     s.target.server.name.c_str(), s.state.c_str(), s.why.empty() ? "" : ": ", s.why.c_str());
+        std::fprintf(stderr, "%s partition %s to %s: %s%s%s\n", s.target.table.c_str(),
+                     to_string(s.target.partition).substr(0, 8).c_str(), s.target.server.name.c_str(), s.state.c_str(),
+                     s.why.empty() ? "" : ": ", s.why.c_str());
   }
   bool flushed = false;
   service.stop([&] { flushed = true; });

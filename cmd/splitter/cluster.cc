@@ -22,7 +22,8 @@ base::Status Cluster::connect() {
   const coord::Layout layout(flags_.cluster);
   auto node = coord_->get(layout.format());
   if (!node && node.error().code == Code::not_found)
-    return base::fail(Code::not_found, "there is no cluster " + flags_.cluster + " at " + url + " (zkctl init makes one)");
+    return base::fail(Code::not_found,
+                      "there is no cluster " + flags_.cluster + " at " + url + " (zkctl init makes one)");
   if (!node) return base::fail(std::move(node).error());
   TRY_ASSIGN(const auto format, coord::parse_format(node->value));
   identity_.cluster = format.cluster;
@@ -124,7 +125,8 @@ base::Result<const model::Partition*> find_partition(const model::Metadata& map,
   if (word.rfind("key:", 0) == 0) return by_key(map, word.substr(4));
   if (const auto* p = by_region(map, word)) return p;
   if (word.size() < 4)
-    return base::fail(Code::not_found, "'" + word + "' is no region number of " + map.name + ", and an id needs at least four digits");
+    return base::fail(Code::not_found,
+                      "'" + word + "' is no region number of " + map.name + ", and an id needs at least four digits");
   const model::Partition* found = nullptr;
   for (const auto& p : map.partitions) {
     if (to_string(p.id).compare(0, word.size(), word) != 0) continue;
@@ -134,7 +136,8 @@ base::Result<const model::Partition*> find_partition(const model::Metadata& map,
   if (found != nullptr) return found;
   for (const auto& e : map.ended)
     if (to_string(e.id).compare(0, word.size(), word) == 0)
-      return base::fail(Code::conflict, "partition " + to_string(e.id) + " was split into " + to_string(e.low) + " and " + to_string(e.high));
+      return base::fail(Code::conflict, "partition " + to_string(e.id) + " was split into " + to_string(e.low) +
+                                            " and " + to_string(e.high));
   return base::fail(Code::not_found, "'" + word + "' names no partition of " + map.name);
 }
 
@@ -152,7 +155,8 @@ base::Result<FoundAttempt> find_attempt(Cluster& cluster, const model::AttemptId
     for (const auto& e : (*map)->ended)
       if (e.attempt == attempt) return FoundAttempt{name, *map, true};
   }
-  return base::fail(Code::not_found, "no table has a split " + to_string(attempt) + ": it was finished or aborted some time ago");
+  return base::fail(Code::not_found,
+                    "no table has a split " + to_string(attempt) + ": it was finished or aborted some time ago");
 }
 
 }  // namespace cantle::splitter

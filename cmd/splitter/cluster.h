@@ -1,8 +1,8 @@
 // Cluster: what splitter's verbs stand on: the loop, the coordination service, the metadata servers, the partds.
 #pragma once
 
-#include <memory>
 #include <map>
+#include <memory>
 #include <optional>
 #include <set>
 #include <string>
@@ -41,7 +41,8 @@ class Cluster {
   base::Result<std::map<model::ServerId, model::TxnSeq>> observed(const std::string& table);
   base::Result<coord::NodeInfo> info(const model::ServerId& server);
   // One call to one partd; the encoded result.
-  base::Result<std::string> call(const model::ServerId& server, const char* method, const std::string& params, base::Duration timeout);
+  base::Result<std::string> call(const model::ServerId& server, const char* method, const std::string& params,
+                                 base::Duration timeout);
 
  private:
   const daemon::GlobalFlags& flags_;
@@ -52,7 +53,8 @@ class Cluster {
   std::unique_ptr<client::MdClient> md_;
 };
 
-// The one partition that a word names: an id or at least four digits of one, a region number, or key:K (%XX for a byte).
+// The one partition that a word names: an id or at least four digits of one, a region number, or key:K (%XX for a
+// byte).
 base::Result<const model::Partition*> find_partition(const model::Metadata& map, const std::string& word);
 
 // Where an attempt stands: the table and its map. not_found: no map names it.

@@ -27,7 +27,10 @@ constexpr base::Duration kForEver = std::chrono::hours(24 * 365);
 class Progress {
  public:
   Progress(Cluster& cluster, const model::AttemptId& attempt, bool wanted)
-      : cluster_(cluster), attempt_(attempt), wanted_(wanted || ::isatty(STDERR_FILENO) == 1), began_(cluster.loop().now()),
+      : cluster_(cluster),
+        attempt_(attempt),
+        wanted_(wanted || ::isatty(STDERR_FILENO) == 1),
+        began_(cluster.loop().now()),
         timer_(cluster.loop(), [this] { ask(); }) {
     if (wanted_) timer_.start(kProgressEvery, kProgressEvery);
   }
@@ -63,11 +66,12 @@ class Progress {
     peer_ = std::make_unique<rpc::Peer>(cluster_.loop(), *address);
     model::StatusRequest request;
     request.table = map_->name;
-    peer_->call("status", wire::encode(request), std::chrono::seconds(1), [this, server](base::Result<std::string_view> r) {
-      if (!r) return say(server.name + ": " + r.error().text);
-      auto status = wire::decode<model::StatusReply>(*r);
-      if (status) tell(server, *status);
-    });
+    peer_->call("status", wire::encode(request), std::chrono::seconds(1),
+                [this, server](base::Result<std::string_view> r) {
+                  if (!r) return say(server.name + ": " + r.error().text);
+                  auto status = wire::decode<model::StatusReply>(*r);
+                  if (status) tell(server, *status);
+                });
   }
   void tell(const model::ServerId& server, const model::StatusReply& status) {
     const auto* p = map_->partitions.by_attempt(attempt_);
@@ -107,13 +111,18 @@ base::Result<base::Duration> parse_duration(const std::string& text) {
   double number = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
   const std::string unit(end, text.data() + text.size());
-  const double seconds = unit == "ms" ? 1e-3 : unit.empty() || unit == "s" ? 1 : unit == "m" ? 60 : unit == "h" ? 3600 : -1;
+  const double seconds = unit == "ms"                  ? 1e-3
+                         : unit.empty() || unit == "s" ? 1
+                         : unit == "m"                 ? 60
+                         : unit == "h"                 ? 3600
+                                                       : -1;
   if (error != std::errc{} || seconds < 0 || !(number >= 0) || number * seconds > 1e7)
     return base::fail(Code::usage, "'" + text + "' is no duration (250ms, 5s, 2m, 1h)");
   return base::Duration(static_cast<int64_t>(number * seconds * 1e9));
 }
 
-base::Result<Driven> drive(Cluster& cluster, const std::string& table, const model::AttemptId& attempt, const DriveOptions& options) {
+base::Result<Driven> drive(Cluster& cluster, const std::string& table, const model::AttemptId& attempt,
+                           const DriveOptions& options) {
   base::Duration limit = kForEver;
   if (!options.timeout.empty()) {
     TRY_ASSIGN(limit, parse_duration(options.timeout));

@@ -10,10 +10,10 @@
 namespace cantle::splitter {
 
 struct DriveOptions {
-  bool drive = true;        // false: only look
-  bool abort = false;       // have it aborted
-  bool progress = false;    // also where stderr is no terminal
-  std::string timeout;      // empty: none
+  bool drive = true;      // false: only look
+  bool abort = false;     // have it aborted
+  bool progress = false;  // also where stderr is no terminal
+  std::string timeout;    // empty: none
 };
 
 enum class DriveEnd : uint8_t { done, aborted, failed, detached, timed_out };
@@ -23,7 +23,8 @@ struct Driven {
   double seconds = 0;
 };
 // Until the split ends, the timeout, or SIGINT or SIGTERM, which detach: it goes on without us.
-base::Result<Driven> drive(Cluster& cluster, const std::string& table, const model::AttemptId& attempt, const DriveOptions& options);
+base::Result<Driven> drive(Cluster& cluster, const std::string& table, const model::AttemptId& attempt,
+                           const DriveOptions& options);
 
 std::string_view to_string(DriveEnd end);
 base::Result<base::Duration> parse_duration(const std::string& text);

@@ -10,7 +10,9 @@ using namespace cantle::splitter;
 
 void add_choice(CLI::App* sub, SplitFlags& f) {
   sub->add_option("table", f.table, "Table")->required();
-  sub->add_option("partition", f.partition, "Partition: an id, at least four digits of one, a region number, or key:KEY")->required();
+  sub->add_option("partition", f.partition,
+                  "Partition: an id, at least four digits of one, a region number, or key:KEY")
+      ->required();
   sub->add_option("--at", f.at, "Key at which the high child begins (%XX for a byte); default: the median by bytes");
   sub->add_option("--low", f.low, "Servers of the low child in slot order; default: the parent's")->delimiter(',');
   sub->add_option("--high", f.high, "Servers of the high child in slot order; default: the parent's")->delimiter(',');
@@ -47,11 +49,13 @@ int main(int argc, char** argv) {
   auto* split = app.add_subcommand("split", "Split a partition, and wait until it is done");
   add_choice(split, f);
   add_following(split, f);
-  split->footer("Ctrl-C detaches: the split goes on.\nexample: splitter split packages key:libc6 --at libm --high p4,p5,p6");
+  split->footer(
+      "Ctrl-C detaches: the split goes on.\nexample: splitter split packages key:libc6 --at libm --high p4,p5,p6");
   auto* plan = app.add_subcommand("plan", "Print a split as a plan, for apply; exit status 2");
   add_choice(plan, f);
   plan->footer("example: splitter plan packages 0 > FILE; splitter apply FILE");
-  auto* apply = app.add_subcommand("apply", "Begin a planned split, if the map is still what it was, and wait until it is done");
+  auto* apply =
+      app.add_subcommand("apply", "Begin a planned split, if the map is still what it was, and wait until it is done");
   apply->add_option("file", f.file, "The plan; - for stdin")->required();
   add_following(apply, f);
   apply->footer("example: splitter apply FILE");

@@ -22,7 +22,9 @@ namespace {
 constexpr base::Duration kSampleTimeout = std::chrono::seconds(30);
 constexpr uint32_t kQuantiles = 15;  // asked for; the one nearest the middle that will do is taken
 
-std::string name_of(const model::Partition& p) { return "partition " + to_string(p.id).substr(0, 8) + " (region " + to_string(p.region) + ")"; }
+std::string name_of(const model::Partition& p) {
+  return "partition " + to_string(p.id).substr(0, 8) + " (region " + to_string(p.region) + ")";
+}
 
 struct Sample {
   std::vector<std::pair<std::string, uint64_t>> points;  // key, bytes below it
@@ -54,7 +56,8 @@ base::Result<Sample> ask_servers(Cluster& cluster, const model::Metadata& map, c
   return base::fail(std::move(last).wrap("sampling " + name_of(p)));
 }
 
-base::Result<std::string> edge_key(store::DirectReader& reader, const store::TenureId& id, const model::Interval& interval, bool reverse) {
+base::Result<std::string> edge_key(store::DirectReader& reader, const store::TenureId& id,
+                                   const model::Interval& interval, bool reverse) {
   std::string key;
   store::ScanRange range;
   range.from = interval.begin;
@@ -97,14 +100,18 @@ base::Result<std::string> median(const model::Partition& p, const Sample& sample
     if (best == nullptr || d < distance) best = &key, distance = d;
   }
   if (best != nullptr) return *best;
-  if (sample.first.empty()) return base::fail(Code::invalid, name_of(p) + " is empty: there is nothing to split at; name a key with --at");
+  if (sample.first.empty())
+    return base::fail(Code::invalid, name_of(p) + " is empty: there is nothing to split at; name a key with --at");
   if (sample.first == sample.last)
-    return base::fail(Code::invalid, name_of(p) + " has one record, " + base::escape(sample.first) + ": it cannot be split");
-  return base::fail(Code::invalid, name_of(p) + " cannot be split by size: nearly all of its bytes are at one end, between " +
-                                       base::escape(sample.first) + " and " + base::escape(sample.last) + "; name a key with --at");
+    return base::fail(Code::invalid,
+                      name_of(p) + " has one record, " + base::escape(sample.first) + ": it cannot be split");
+  return base::fail(Code::invalid,
+                    name_of(p) + " cannot be split by size: nearly all of its bytes are at one end, between " +
+                        base::escape(sample.first) + " and " + base::escape(sample.last) + "; name a key with --at");
 }
 
-base::Result<std::string> choose_point(Cluster& cluster, const SplitFlags& flags, const model::Metadata& map, const model::Partition& p) {
+base::Result<std::string> choose_point(Cluster& cluster, const SplitFlags& flags, const model::Metadata& map,
+                                       const model::Partition& p) {
   if (flags.at.empty()) {
     auto sample = flags.data_dir.empty() ? ask_servers(cluster, map, p) : read_directory(flags, p);
     if (!sample) return base::fail(std::move(sample).error());
@@ -112,13 +119,16 @@ base::Result<std::string> choose_point(Cluster& cluster, const SplitFlags& flags
   }
   auto key = base::unescape(flags.at);
   if (!key) return base::fail(Code::usage, "--at " + flags.at + ": " + key.error().text);
-  if (key->size() > model::kKeyMax) return base::fail(Code::too_large, "a key has at most " + std::to_string(model::kKeyMax) + " bytes");
+  if (key->size() > model::kKeyMax)
+    return base::fail(Code::too_large, "a key has at most " + std::to_string(model::kKeyMax) + " bytes");
   if (*key <= p.interval.begin || !p.interval.contains(*key))
-    return base::fail(Code::invalid, base::escape(*key) + " does not lie inside " + to_string(p.interval) + ", the interval of " + name_of(p));
+    return base::fail(Code::invalid, base::escape(*key) + " does not lie inside " + to_string(p.interval) +
+                                         ", the interval of " + name_of(p));
   return *key;
 }
 
-base::Result<std::vector<ServerId>> servers_of(const char* side, const std::vector<std::string>& names, uint32_t replicas) {
+base::Result<std::vector<ServerId>> servers_of(const char* side, const std::vector<std::string>& names,
+                                               uint32_t replicas) {
   std::vector<ServerId> out;
   for (const auto& name : names) {
     TRY(model::validate_server_id(name));
@@ -127,15 +137,18 @@ base::Result<std::vector<ServerId>> servers_of(const char* side, const std::vect
     out.push_back({name});
   }
   if (!out.empty() && out.size() != replicas)
-    return base::fail(Code::usage, std::string(side) + " must name " + std::to_string(replicas) + " servers, not " + std::to_string(out.size()));
+    return base::fail(Code::usage, std::string(side) + " must name " + std::to_string(replicas) + " servers, not " +
+                                       std::to_string(out.size()));
   return out;
 }
 
 // A parent's slot must be free of a replacement under way, and nothing else may be going on.
 base::Status check_parent(const model::Partition& p) {
   if (p.split)
-    return base::fail(Code::conflict, name_of(p) + " is being split already, attempt " + to_string(p.split->attempt) + " (splitter status)");
-  if (!p.moves.empty()) return base::fail(Code::conflict, "a replica of " + name_of(p) + " is being replaced; split it when that is done");
+    return base::fail(Code::conflict, name_of(p) + " is being split already, attempt " + to_string(p.split->attempt) +
+                                          " (splitter status)");
+  if (!p.moves.empty())
+    return base::fail(Code::conflict, "a replica of " + name_of(p) + " is being replaced; split it when that is done");
   if (p.state != model::PartitionState::active) return base::fail(Code::conflict, name_of(p) + " is not active");
   return base::ok();
 }
@@ -153,8 +166,8 @@ base::Status check_servers(Cluster& cluster, const model::Metadata& map, const m
   size_t parents_live = 0;
   for (const auto& a : parent.assignments) parents_live += live.contains(a.server) ? 1 : 0;
   if (parents_live < map.replicas / 2 + 1)
-    return base::fail(Code::conflict, "only " + std::to_string(parents_live) + " of " + std::to_string(map.replicas) + " servers of " +
-                                          name_of(parent) + " are there: the split could not go on");
+    return base::fail(Code::conflict, "only " + std::to_string(parents_live) + " of " + std::to_string(map.replicas) +
+                                          " servers of " + name_of(parent) + " are there: the split could not go on");
   for (const auto* child : {&split.low, &split.high})
     for (const auto& a : child->assignments) {
       if (live.contains(a.server)) {
@@ -164,7 +177,8 @@ base::Status check_servers(Cluster& cluster, const model::Metadata& map, const m
         continue;
       }
       if (find_assignment(parent, a.server) != nullptr) continue;  // it comes back with the parent, or is replaced
-      return base::fail(Code::conflict, a.server.name + " is not there (no partition server is registered under that name)");
+      return base::fail(Code::conflict,
+                        a.server.name + " is not there (no partition server is registered under that name)");
     }
   model::ApplyContext context;
   base::SystemRandom random;

@@ -16,8 +16,8 @@ struct SplitFlags {
   std::string data_dir;                // sample here instead of asking a server
   std::string index_dir;
   bool dry_run = false, no_wait = false, progress = false;
-  std::string timeout;                 // how long to wait; empty: for ever
-  std::string file;                    // apply: the plan
+  std::string timeout;  // how long to wait; empty: for ever
+  std::string file;     // apply: the plan
 };
 
 // The split as it would be committed: checked as far as it can be checked before. Refusals

@@ -47,8 +47,8 @@ void say(const char* format, const std::string& a, const std::string& b = {}) {
   std::fprintf(stderr, format, a.c_str(), b.c_str());
 }
 
-base::Result<int> report(const daemon::GlobalFlags& global, std::vector<std::pair<std::string, Cell>> members, const Driven& driven,
-                         const std::string& attempt) {
+base::Result<int> report(const daemon::GlobalFlags& global, std::vector<std::pair<std::string, Cell>> members,
+                         const Driven& driven, const std::string& attempt) {
   members.emplace_back("outcome", std::string(to_string(driven.end)));
   members.emplace_back("seconds", driven.seconds);
   daemon::print_object(global.format, members);
@@ -74,9 +74,9 @@ base::Result<int> begin(Cluster& cluster, const SplitFlags& flags, const client:
   spec.table = plan.table;
   spec.operations = {plan.split};
   if (strict) spec.base = plan.base;
-  auto committed = client::wait_for<model::MdChangeReply>(cluster.loop(), kChangeTimeout + std::chrono::seconds(5), [&](auto done) {
-    cluster.md().change(spec, kChangeTimeout, done);
-  });
+  auto committed =
+      client::wait_for<model::MdChangeReply>(cluster.loop(), kChangeTimeout + std::chrono::seconds(5),
+                                             [&](auto done) { cluster.md().change(spec, kChangeTimeout, done); });
   if (!committed && committed.error().code == Code::outcome_unknown)
     say("it may have begun: splitter wait %s tells\n", attempt);
   if (!committed) return base::fail(std::move(committed).error().wrap("beginning the split"));
@@ -87,13 +87,16 @@ base::Result<int> begin(Cluster& cluster, const SplitFlags& flags, const client:
     say("begun, attempt %s; splitter wait follows it\n", attempt);
     return daemon::kExitDone;
   }
-  TRY_ASSIGN(const auto driven, drive(cluster, plan.table, plan.split.attempt, {true, false, flags.progress, flags.timeout}));
+  TRY_ASSIGN(const auto driven,
+             drive(cluster, plan.table, plan.split.attempt, {true, false, flags.progress, flags.timeout}));
   return report(cluster.flags(), about(plan), driven, attempt);
 }
 
 base::Result<model::AttemptId> parse_attempt(const std::string& text) {
   auto id = model::parse_id<model::AttemptId>(text);
-  if (!id) return base::fail(Code::usage, "'" + text + "' is no attempt: " + id.error().text + " (splitter status lists them)");
+  if (!id)
+    return base::fail(Code::usage,
+                      "'" + text + "' is no attempt: " + id.error().text + " (splitter status lists them)");
   return id;
 }
 
@@ -106,7 +109,8 @@ base::Result<int> follow(const daemon::GlobalFlags& global, const AttemptFlags& 
   if (aborts && found.ended) return base::fail(Code::conflict, "the split is finished: it cannot be aborted any more");
   TRY_ASSIGN(const auto driven, drive(cluster, found.table, attempt, {drives, aborts, flags.progress, flags.timeout}));
   if (!aborts) return report(global, std::move(members), driven, to_string(attempt));
-  if (driven.end == DriveEnd::done) return base::fail(Code::conflict, "the split was finished before it could be aborted");
+  if (driven.end == DriveEnd::done)
+    return base::fail(Code::conflict, "the split was finished before it could be aborted");
   if (driven.end != DriveEnd::aborted) return report(global, std::move(members), driven, to_string(attempt));
   members.emplace_back("outcome", std::string("aborted"));
   members.emplace_back("seconds", driven.seconds);
@@ -134,7 +138,8 @@ Going where_it_stands(const model::Partition& p, const proto::World& world) {
   for (const auto* child : {&p.split->low, &p.split->high}) {
     const auto ready = ready_of(p, *child, world);
     for (const auto& a : child->assignments)
-      if (std::find(ready.begin(), ready.end(), a.id) == ready.end() && std::find(unready.begin(), unready.end(), a.server) == unready.end())
+      if (std::find(ready.begin(), ready.end(), a.id) == ready.end() &&
+          std::find(unready.begin(), unready.end(), a.server) == unready.end())
         unready.push_back(a.server);
   }
   name_all(unready);
@@ -147,9 +152,12 @@ base::Result<int> plan(const daemon::GlobalFlags& global, const SplitFlags& flag
   Cluster cluster(global);
   TRY(cluster.connect());
   TRY_ASSIGN(const auto made, make_plan(cluster, flags));
-  if (global.format == Format::json) daemon::print_object(global.format, about(made));
-  else std::fputs(format_plan(made).c_str(), stdout);
-  say("splitter apply FILE begins it, as long as the map of %s is what it is now; splitter abort %s goes back until it is finished\n",
+  if (global.format == Format::json)
+    daemon::print_object(global.format, about(made));
+  else
+    std::fputs(format_plan(made).c_str(), stdout);
+  say("splitter apply FILE begins it, as long as the map of %s is what it is now; splitter abort %s goes back until it "
+      "is finished\n",
       made.table, to_string(made.split.attempt));
   return daemon::kExitFindings;
 }
@@ -177,11 +185,13 @@ base::Result<int> apply(const daemon::GlobalFlags& global, const SplitFlags& fla
   Cluster cluster(global);
   TRY(cluster.connect());
   TRY_ASSIGN(const auto map, cluster.map(made->table));
-  if (map->table != made->table_uuid) return base::fail(Code::conflict, "table " + made->table + " is another one than the plan was made for");
+  if (map->table != made->table_uuid)
+    return base::fail(Code::conflict, "table " + made->table + " is another one than the plan was made for");
   const auto* parent = map->find(made->split.partition);
   if (map->txnid != made->base || parent == nullptr)
-    return base::fail(Code::conflict, "the map of " + made->table + " has changed since the plan was made (transaction " +
-                                          to_string(map->txnseq) + ", not " + to_string(made->base_txnseq) + "): make another");
+    return base::fail(Code::conflict,
+                      "the map of " + made->table + " has changed since the plan was made (transaction " +
+                          to_string(map->txnseq) + ", not " + to_string(made->base_txnseq) + "): make another");
   TRY(check_servers(cluster, *map, *parent, made->split));
   if (flags.dry_run) {
     daemon::print_object(global.format, about(*made));
@@ -197,7 +207,8 @@ base::Result<int> status(const daemon::GlobalFlags& global, const std::string& t
   if (table.empty()) {
     TRY_ASSIGN(tables, cluster.tables());
   }
-  daemon::Printer out(global.format, {"attempt", "table", "partition", "point", "phase", "since", "driver", "waits_for"});
+  daemon::Printer out(global.format,
+                      {"attempt", "table", "partition", "point", "phase", "since", "driver", "waits_for"});
   for (const auto& name : tables) {
     auto map = cluster.map(name);
     if (!map && table.empty() && map.error().code == Code::no_such_table) continue;
@@ -211,16 +222,23 @@ base::Result<int> status(const daemon::GlobalFlags& global, const std::string& t
       const auto going = where_it_stands(p, world);
       const auto task = cluster.coord().get(cluster.layout().op_task(p.split->attempt));
       const auto driver = task ? coord::parse_task(task->value) : base::Result<coord::Task>(base::fail(task.error()));
-      out.row({to_string(p.split->attempt), name, to_string(p.id), daemon::Bytes{p.split->point}, going.phase, p.split->since.value,
-               driver ? Cell(driver->driver) : Cell(daemon::Missing{}), going.waits_for.empty() ? Cell(daemon::Missing{}) : Cell(going.waits_for)});
+      out.row({to_string(p.split->attempt), name, to_string(p.id), daemon::Bytes{p.split->point}, going.phase,
+               p.split->since.value, driver ? Cell(driver->driver) : Cell(daemon::Missing{}),
+               going.waits_for.empty() ? Cell(daemon::Missing{}) : Cell(going.waits_for)});
     }
   }
   out.flush();
   return daemon::kExitDone;
 }
 
-base::Result<int> wait(const daemon::GlobalFlags& global, const AttemptFlags& flags) { return follow(global, flags, false, false); }
-base::Result<int> resume(const daemon::GlobalFlags& global, const AttemptFlags& flags) { return follow(global, flags, true, false); }
-base::Result<int> abort(const daemon::GlobalFlags& global, const AttemptFlags& flags) { return follow(global, flags, true, true); }
+base::Result<int> wait(const daemon::GlobalFlags& global, const AttemptFlags& flags) {
+  return follow(global, flags, false, false);
+}
+base::Result<int> resume(const daemon::GlobalFlags& global, const AttemptFlags& flags) {
+  return follow(global, flags, true, false);
+}
+base::Result<int> abort(const daemon::GlobalFlags& global, const AttemptFlags& flags) {
+  return follow(global, flags, true, true);
+}
 
 }  // namespace cantle::splitter

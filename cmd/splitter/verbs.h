@@ -8,7 +8,7 @@ namespace cantle::splitter {
 
 struct AttemptFlags {
   std::string attempt;
-  std::string table;    // where to look; empty: everywhere
+  std::string table;  // where to look; empty: everywhere
   std::string timeout;
   bool progress = false;
 };

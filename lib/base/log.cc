@@ -54,8 +54,8 @@ bool log_enabled(Level level) { return level <= g_level.load(std::memory_order_r
 
 bool parse_level(std::string_view word, Level* level) {
   static constexpr std::pair<std::string_view, Level> kWords[] = {
-      {"panic", Level::panic}, {"fatal", Level::fatal},   {"error", Level::error}, {"warn", Level::warn},
-      {"notice", Level::notice}, {"info", Level::info}, {"debug", Level::debug}};
+      {"panic", Level::panic},   {"fatal", Level::fatal}, {"error", Level::error}, {"warn", Level::warn},
+      {"notice", Level::notice}, {"info", Level::info},   {"debug", Level::debug}};
   for (const auto& [name, value] : kWords)
     if (name == word) {
       *level = value;

@@ -65,9 +65,7 @@ Error Error::wrap(std::string_view context) && {
   return std::move(*this);
 }
 
-std::string to_string(const Error& error) {
-  return std::string(code_name(error.code)) + ": " + error.text;
-}
+std::string to_string(const Error& error) { return std::string(code_name(error.code)) + ": " + error.text; }
 
 Error errno_error(std::string_view what, int err) {
   const auto code = err == ENOSPC || err == EDQUOT ? Code::no_space : Code::io_error;

@@ -105,13 +105,13 @@ Error errno_error(std::string_view what, int err);
 
 #define CANTLE_CONCAT_(a, b) a##b
 #define CANTLE_CONCAT(a, b) CANTLE_CONCAT_(a, b)
-#define TRY(expr)                                                                             \
-  do {                                                                                        \
-    if (auto try_status_ = (expr); !try_status_)                                              \
-      return tl::unexpected<::cantle::base::Error>(std::move(try_status_).error());           \
+#define TRY(expr)                                                                   \
+  do {                                                                              \
+    if (auto try_status_ = (expr); !try_status_)                                    \
+      return tl::unexpected<::cantle::base::Error>(std::move(try_status_).error()); \
   } while (0)
-#define TRY_ASSIGN_(tmp, lhs, expr)                                                           \
-  auto tmp = (expr);                                                                          \
-  if (!tmp) return tl::unexpected<::cantle::base::Error>(std::move(tmp).error());             \
+#define TRY_ASSIGN_(tmp, lhs, expr)                                               \
+  auto tmp = (expr);                                                              \
+  if (!tmp) return tl::unexpected<::cantle::base::Error>(std::move(tmp).error()); \
   lhs = std::move(*tmp)
 #define TRY_ASSIGN(lhs, expr) TRY_ASSIGN_(CANTLE_CONCAT(try_value_, __LINE__), lhs, expr)

@@ -20,10 +20,10 @@ bool mutant_on(std::string_view name);
 void set_mutant(std::string_view name);  // "" switches off
 }  // namespace cantle::base
 // The name goes into a section of the object file as text; duplicates (inlined copies) do no harm.
-#define CRASH_POINT(name)                                                            \
-  do {                                                                               \
+#define CRASH_POINT(name)                                                         \
+  do {                                                                            \
     asm(".pushsection cantle_crash,\"a\"\n\t.asciz \"" name "\"\n\t.popsection"); \
-    ::cantle::base::crash_point_reached(name);                                       \
+    ::cantle::base::crash_point_reached(name);                                    \
   } while (0)
 #define MUTANT(name) ::cantle::base::mutant_on(name)
 #else

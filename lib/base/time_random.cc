@@ -27,9 +27,7 @@ uint64_t Random::below(uint64_t bound) {
   return x % bound;
 }
 
-bool Random::chance(double p) {
-  return static_cast<double>(u64() >> 11) * 0x1.0p-53 < p;
-}
+bool Random::chance(double p) { return static_cast<double>(u64() >> 11) * 0x1.0p-53 < p; }
 
 uint64_t SystemRandom::u64() {
   uint64_t x = 0;

@@ -8,7 +8,9 @@ constexpr base::Duration kFollowTimeout = std::chrono::seconds(10);
 
 struct MapFollower::Core : std::enable_shared_from_this<MapFollower::Core> {
   Core(MdClient& c, std::string t, FollowerEvents e, FollowerOptions o)
-      : client(c), loop(c.loop()), table(std::move(t)), events(std::move(e)), options(o), timer(loop, [this] { look(); }) {}
+      : client(c), loop(c.loop()), table(std::move(t)), events(std::move(e)), options(o), timer(loop, [this] {
+          look();
+        }) {}
 
   MdClient& client;
   io::Loop& loop;
@@ -83,7 +85,8 @@ struct MapFollower::Core : std::enable_shared_from_this<MapFollower::Core> {
     const auto& now_there = *got;
     const bool regressed = now_there->table == options.uuid && now_there->txnseq < options.seen;
     if (regressed)
-      return raise(base::Error(base::Code::regressed, "table " + table + " is at txnseq " + to_string(now_there->txnseq) + ", but was at " +
+      return raise(base::Error(base::Code::regressed, "table " + table + " is at txnseq " +
+                                                          to_string(now_there->txnseq) + ", but was at " +
                                                           to_string(options.seen) + " before"));
     alarm.clear();
     confirmed = loop.now();

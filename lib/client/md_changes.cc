@@ -66,11 +66,12 @@ struct Attempt : std::enable_shared_from_this<Attempt> {
     const auto to = list[at++];
     // The server must not outlive the client's patience by much: what it answers later nobody hears.
     request.deadline_ms = static_cast<uint32_t>(std::max<int64_t>(1, base::to_ms(left)));
-    c->call(to, "md.change", wire::encode(request), left + std::chrono::seconds(1), [self = shared_from_this(), to](base::Result<std::string_view> bytes) {
-      const auto again = self->core.lock();
-      if (!again) return;
-      self->answered(*again, to, std::move(bytes));
-    });
+    c->call(to, "md.change", wire::encode(request), left + std::chrono::seconds(1),
+            [self = shared_from_this(), to](base::Result<std::string_view> bytes) {
+              const auto again = self->core.lock();
+              if (!again) return;
+              self->answered(*again, to, std::move(bytes));
+            });
   }
 
   void answered(MdClient::Core& c, const model::ServerId& to, base::Result<std::string_view> bytes) {
@@ -81,8 +82,10 @@ struct Attempt : std::enable_shared_from_this<Attempt> {
       return done(std::move(*reply));
     }
     last = std::move(bytes).error().wrap(to.name);
-    if (last.code == Code::outcome_unknown) unsure.insert(to);
-    else unsure.erase(to);
+    if (last.code == Code::outcome_unknown)
+      unsure.insert(to);
+    else
+      unsure.erase(to);
     // Sent again with the same id, to whomever: it is applied once (S28).
     if (worth_asking_another(last.code)) return next();
     refused(last);
@@ -96,15 +99,17 @@ struct Attempt : std::enable_shared_from_this<Attempt> {
     if (c->now() >= deadline) return out_of_time();
     const auto who = *unsure.begin();
     const model::MdOutcome question{request.table, request.change, request.since, true};
-    c->call_for<model::MdOutcomeReply>(who, "md.outcome", wire::encode(question), kMdAttempt,
-                                       [self = shared_from_this(), who, error](base::Result<model::MdOutcomeReply> reply) {
-                                         const auto again = self->core.lock();
-                                         if (!again) return;
-                                         self->settled(*again, who, error, std::move(reply));
-                                       });
+    c->call_for<model::MdOutcomeReply>(
+        who, "md.outcome", wire::encode(question), kMdAttempt,
+        [self = shared_from_this(), who, error](base::Result<model::MdOutcomeReply> reply) {
+          const auto again = self->core.lock();
+          if (!again) return;
+          self->settled(*again, who, error, std::move(reply));
+        });
   }
 
-  void settled(MdClient::Core& c, const model::ServerId& who, const base::Error& error, base::Result<model::MdOutcomeReply> reply) {
+  void settled(MdClient::Core& c, const model::ServerId& who, const base::Error& error,
+               base::Result<model::MdOutcomeReply> reply) {
     if (reply && reply->outcome == model::ChangeOutcome::committed)
       return done(model::MdChangeReply{{}, {}, reply->txnseq, true});
     if (reply && reply->outcome == model::ChangeOutcome::absent) {
@@ -118,7 +123,8 @@ struct Attempt : std::enable_shared_from_this<Attempt> {
 
   void out_of_time() {
     if (unsure.empty()) return done(base::fail(last));
-    base::Error error(Code::outcome_unknown, "change " + to_string(request.change) + " may have been made: " + last.text);
+    base::Error error(Code::outcome_unknown,
+                      "change " + to_string(request.change) + " may have been made: " + last.text);
     error.detail = to_string(request.change);
     done(base::fail(std::move(error)));
   }
@@ -145,7 +151,8 @@ void MdClient::change(ChangeSpec spec, base::Duration timeout, Done<model::MdCha
   r.ops = wire::encode_operations(spec.operations);
   r.metadata_servers = std::move(spec.metadata_servers);
   r.gather = spec.gather;
-  attempt->creates = !spec.operations.empty() && std::holds_alternative<model::ops::CreateTable>(spec.operations.front());
+  attempt->creates =
+      !spec.operations.empty() && std::holds_alternative<model::ops::CreateTable>(spec.operations.front());
   attempt->deadline = core_->now() + timeout;
   attempt->done = std::move(done);
   attempt->begin();

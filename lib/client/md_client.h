@@ -39,17 +39,17 @@
 
 namespace cantle::client {
 
-constexpr base::Duration kMdAttempt = std::chrono::seconds(5);      // one server has this long to answer
+constexpr base::Duration kMdAttempt = std::chrono::seconds(5);  // one server has this long to answer
 constexpr base::Duration kMdRetryFirst = std::chrono::milliseconds(50);
 constexpr base::Duration kMdRetryMost = std::chrono::seconds(1);
 
 struct ChangeSpec {
   std::string table;
   std::vector<model::Operation> operations;
-  model::TxnId base;         // none: on whatever is current
-  model::ChangeId change;    // none: one is drawn
+  model::TxnId base;                              // none: on whatever is current
+  model::ChangeId change;                         // none: one is drawn
   std::vector<model::ServerId> metadata_servers;  // CREATE_TABLE: empty for all live ones
-  bool gather = false;       // MARK_AVAILABLE: may wait 100 ms for company
+  bool gather = false;                            // MARK_AVAILABLE: may wait 100 ms for company
 };
 
 class MdClient {
@@ -68,7 +68,8 @@ class MdClient {
   // The current map, at or past `at_least`. With stale_ok it is enough that a metadata server says so, even one
   // cut off from the coordination service, as long as it is not older than what was handed out before.
   // A dropped table has a map too, with `dropped` set.
-  void get(const std::string& table, model::TxnSeq at_least, base::Duration timeout, Done<MapPtr> done, bool stale_ok = false);
+  void get(const std::string& table, model::TxnSeq at_least, base::Duration timeout, Done<MapPtr> done,
+           bool stale_ok = false);
   // The newest map handed out; null: none.
   MapPtr map_in_hand(const std::string& table) const;
 
@@ -81,8 +82,10 @@ class MdClient {
                Done<model::MdOutcomeReply> done);
 
   // join is asked of the server that shall join, leave of any server of the table.
-  void join(const std::string& table, const model::ServerId& server, base::Duration timeout, Done<model::MdMembersReply> done);
-  void leave(const std::string& table, const model::ServerId& server, base::Duration timeout, Done<model::MdMembersReply> done);
+  void join(const std::string& table, const model::ServerId& server, base::Duration timeout,
+            Done<model::MdMembersReply> done);
+  void leave(const std::string& table, const model::ServerId& server, base::Duration timeout,
+             Done<model::MdMembersReply> done);
   void status(const model::ServerId& server, base::Duration timeout, Done<model::MdStatusReply> done);
 
   io::Loop& loop();
@@ -97,14 +100,14 @@ class MdClient {
 
 // Keeps the current map of one table: a watch on TableConfig as a hint, and a slow timer behind it (S33, R29).
 struct FollowerEvents {
-  std::function<void(MdClient::MapPtr)> on_map;     // each map newer than the one before, and the first
-  std::function<void()> on_gone;                    // TableConfig is not there (any more); may come back as another table
-  std::function<void(const base::Error&)> on_alarm; // the coordination service went backwards (S36): the map stays
+  std::function<void(MdClient::MapPtr)> on_map;  // each map newer than the one before, and the first
+  std::function<void()> on_gone;                 // TableConfig is not there (any more); may come back as another table
+  std::function<void(const base::Error&)> on_alarm;  // the coordination service went backwards (S36): the map stays
 };
 struct FollowerOptions {
-  base::Duration poll = std::chrono::seconds(2);     // jittered by a quarter
-  model::TableUuid uuid;      // of the table whose txnseq was seen in an earlier life; none: nothing seen
-  model::TxnSeq seen;         // … and that txnseq: less is a regression
+  base::Duration poll = std::chrono::seconds(2);  // jittered by a quarter
+  model::TableUuid uuid;  // of the table whose txnseq was seen in an earlier life; none: nothing seen
+  model::TxnSeq seen;     // … and that txnseq: less is a regression
 };
 
 class MapFollower {

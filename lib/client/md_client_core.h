@@ -31,9 +31,9 @@ struct MdClient::Core : std::enable_shared_from_this<MdClient::Core> {
   rpc::Identity identity;
   base::SystemRandom random;
   std::map<model::ServerId, std::unique_ptr<rpc::Peer>> peers;
-  std::map<std::string, wire::MetadataFile> maps;        // newest handed out, by table
-  std::map<std::string, model::TableConfig> configs;     // as last read: who to ask when the service is away
-  std::map<std::string, model::ServerId> answered;       // who answered last
+  std::map<std::string, wire::MetadataFile> maps;     // newest handed out, by table
+  std::map<std::string, model::TableConfig> configs;  // as last read: who to ask when the service is away
+  std::map<std::string, model::ServerId> answered;    // who answered last
 
   base::Instant now() { return loop.now(); }
   // `fn` later, unless the client is gone by then.
@@ -45,21 +45,26 @@ struct MdClient::Core : std::enable_shared_from_this<MdClient::Core> {
   void members(const std::string& table, bool known, base::Instant deadline, Done<std::vector<model::ServerId>> done);
   std::vector<model::ServerId> order(const std::string& table, std::vector<model::ServerId> list) const;
   // One request to one server.
-  void call(const model::ServerId& to, std::string_view method, std::string_view params, base::Duration timeout, Done<std::string_view> done);
+  void call(const model::ServerId& to, std::string_view method, std::string_view params, base::Duration timeout,
+            Done<std::string_view> done);
   // The address of a server, looked up anew when it is not known.
   void with_peer(const model::ServerId& to, base::Duration timeout, std::function<void(base::Result<rpc::Peer*>)> done);
 
   // A question that any member can answer: asked around until the deadline.
-  void ask(const std::string& table, std::string method, std::string params, base::Instant deadline, Done<std::string_view> done);
+  void ask(const std::string& table, std::string method, std::string params, base::Instant deadline,
+           Done<std::string_view> done);
   template <class Reply>
-  void ask_for(const std::string& table, std::string method, std::string params, base::Instant deadline, Done<Reply> done) {
-    ask(table, std::move(method), std::move(params), deadline, [done = std::move(done)](base::Result<std::string_view> bytes) {
-      if (!bytes) return done(base::fail(std::move(bytes).error()));
-      done(wire::decode<Reply>(*bytes));
-    });
+  void ask_for(const std::string& table, std::string method, std::string params, base::Instant deadline,
+               Done<Reply> done) {
+    ask(table, std::move(method), std::move(params), deadline,
+        [done = std::move(done)](base::Result<std::string_view> bytes) {
+          if (!bytes) return done(base::fail(std::move(bytes).error()));
+          done(wire::decode<Reply>(*bytes));
+        });
   }
   template <class Reply>
-  void call_for(const model::ServerId& to, std::string_view method, std::string_view params, base::Duration timeout, Done<Reply> done) {
+  void call_for(const model::ServerId& to, std::string_view method, std::string_view params, base::Duration timeout,
+                Done<Reply> done) {
     call(to, method, params, timeout, [done = std::move(done)](base::Result<std::string_view> bytes) {
       if (!bytes) return done(base::fail(std::move(bytes).error()));
       done(wire::decode<Reply>(*bytes));

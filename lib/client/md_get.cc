@@ -39,32 +39,36 @@ struct Get : std::enable_shared_from_this<Get> {
       at = 0;
       return next();
     }
-    c->read_config(table, std::min(deadline, c->now() + kMdAttempt), [self = shared_from_this()](base::Result<model::TableConfig> read) {
-      const auto again = self->core.lock();
-      if (!again) return;
-      if (!read) {
-        const auto last_known = again->configs.find(self->table);
-        if (self->stale_ok && read.error().code == Code::unavailable && last_known != again->configs.end()) {
-          self->list = again->order(self->table, last_known->second.metadata_servers);
-          self->at = 0;
-          return self->next();
-        }
-        if (read.error().code != Code::unavailable) return self->fail(std::move(read).error());
-        self->last = std::move(read).error();
-        return self->wait();
-      }
-      self->got_config(*again, std::move(*read));
-    });
+    c->read_config(
+        table, std::min(deadline, c->now() + kMdAttempt),
+        [self = shared_from_this()](base::Result<model::TableConfig> read) {
+          const auto again = self->core.lock();
+          if (!again) return;
+          if (!read) {
+            const auto last_known = again->configs.find(self->table);
+            if (self->stale_ok && read.error().code == Code::unavailable && last_known != again->configs.end()) {
+              self->list = again->order(self->table, last_known->second.metadata_servers);
+              self->at = 0;
+              return self->next();
+            }
+            if (read.error().code != Code::unavailable) return self->fail(std::move(read).error());
+            self->last = std::move(read).error();
+            return self->wait();
+          }
+          self->got_config(*again, std::move(*read));
+        });
   }
 
   void got_config(MdClient::Core& c, model::TableConfig read) {
     const auto in_hand = c.maps.find(table);
     if (in_hand != c.maps.end() && in_hand->second.map->table == read.table_uuid) {
       const auto& map = *in_hand->second.map;
-      const bool behind = read.metadata_txnseq < map.txnseq || (read.metadata_txnseq == map.txnseq && read.metadata_txnid != map.txnid);
+      const bool behind =
+          read.metadata_txnseq < map.txnseq || (read.metadata_txnseq == map.txnseq && read.metadata_txnid != map.txnid);
       if (behind)  // S36
-        return fail(base::Error(Code::regressed, "the coordination service shows txnseq " + to_string(read.metadata_txnseq) + " of " + table +
-                                                     ", after " + to_string(map.txnseq)));
+        return fail(base::Error(Code::regressed, "the coordination service shows txnseq " +
+                                                     to_string(read.metadata_txnseq) + " of " + table + ", after " +
+                                                     to_string(map.txnseq)));
       if (read.metadata_txnid == map.txnid && map.txnseq >= at_least) return done(in_hand->second.map);
     }
     list = c.order(table, read.metadata_servers);
@@ -83,14 +87,15 @@ struct Get : std::enable_shared_from_this<Get> {
     request.min_txnseq = config ? std::max(at_least, config->metadata_txnseq) : at_least;
     if (const auto it = c->maps.find(table); it != c->maps.end()) request.have_txnid = it->second.map->txnid;
     const auto to = list[at++];
-    c->call_for<model::MdGetReply>(to, "md.get", wire::encode(request), left(*c), [self = shared_from_this(), to](base::Result<model::MdGetReply> r) {
-      if (!self->core.lock()) return;
-      if (!r) {
-        self->last = std::move(r).error().wrap(to.name);
-        return self->next();
-      }
-      self->got(to, std::move(*r));
-    });
+    c->call_for<model::MdGetReply>(to, "md.get", wire::encode(request), left(*c),
+                                   [self = shared_from_this(), to](base::Result<model::MdGetReply> r) {
+                                     if (!self->core.lock()) return;
+                                     if (!r) {
+                                       self->last = std::move(r).error().wrap(to.name);
+                                       return self->next();
+                                     }
+                                     self->got(to, std::move(*r));
+                                   });
   }
   base::Duration left(MdClient::Core& c) const {
     return std::clamp<base::Duration>(deadline - c.now(), std::chrono::milliseconds(1), kMdAttempt);
@@ -101,13 +106,16 @@ struct Get : std::enable_shared_from_this<Get> {
     const auto hash = wire::node_hash(r.hash);
     if (!hash) return reject(from, "a hash of another length");
     // What TableConfig names is the only valid file with that txnseq; one that is newer is looked up again.
-    if (config && r.txnseq == config->metadata_txnseq && (r.txnid != config->metadata_txnid || r.hash != config->metadata_hash))
+    if (config && r.txnseq == config->metadata_txnseq &&
+        (r.txnid != config->metadata_txnid || r.hash != config->metadata_hash))
       return reject(from, "another file than TableConfig names");
     if (config && r.txnseq > config->metadata_txnseq) return wait();
     const auto in_hand = c->maps.find(table);
-    if (in_hand != c->maps.end() && in_hand->second.map->table == r.table_uuid && r.txnseq < in_hand->second.map->txnseq)
+    if (in_hand != c->maps.end() && in_hand->second.map->table == r.table_uuid &&
+        r.txnseq < in_hand->second.map->txnseq)
       return reject(from, "an older map than the one in hand");
-    if (r.unchanged && in_hand != c->maps.end() && in_hand->second.map->txnid == r.txnid) return answer(*c, in_hand->second);
+    if (r.unchanged && in_hand != c->maps.end() && in_hand->second.map->txnid == r.txnid)
+      return answer(*c, in_hand->second);
     root = *hash;
     for (auto& n : r.nodes) nodes.emplace(wire::hash_of_node(n), std::move(n));
     r.nodes.clear();
@@ -149,15 +157,17 @@ struct Get : std::enable_shared_from_this<Get> {
     if (missing->size() > model::kMdFetchNodes) missing->resize(model::kMdFetchNodes);
     model::MdFetch request{table, reply.table_uuid, {}};
     for (const auto& h : *missing) request.hashes.emplace_back(wire::view(h));
-    c->call_for<model::MdFetchReply>(from, "md.fetch", wire::encode(request), left(*c), [self = shared_from_this(), from](base::Result<model::MdFetchReply> r) {
-      if (!self->core.lock()) return;
-      const auto before = self->nodes.size();
-      if (r)
-        for (auto& n : r->nodes)
-          if (!n.empty()) self->nodes.emplace(wire::hash_of_node(n), std::move(n));
-      if (self->nodes.size() == before) return self->reject(from, r ? "nothing that was asked for" : r.error().text);
-      self->fetch(from);
-    });
+    c->call_for<model::MdFetchReply>(from, "md.fetch", wire::encode(request), left(*c),
+                                     [self = shared_from_this(), from](base::Result<model::MdFetchReply> r) {
+                                       if (!self->core.lock()) return;
+                                       const auto before = self->nodes.size();
+                                       if (r)
+                                         for (auto& n : r->nodes)
+                                           if (!n.empty()) self->nodes.emplace(wire::hash_of_node(n), std::move(n));
+                                       if (self->nodes.size() == before)
+                                         return self->reject(from, r ? "nothing that was asked for" : r.error().text);
+                                       self->fetch(from);
+                                     });
   }
 
   void verified(MdClient::Core& c, wire::MetadataFile file) {
@@ -184,7 +194,8 @@ struct Get : std::enable_shared_from_this<Get> {
 
 }  // namespace
 
-void MdClient::get(const std::string& table, model::TxnSeq at_least, base::Duration timeout, Done<MapPtr> done, bool stale_ok) {
+void MdClient::get(const std::string& table, model::TxnSeq at_least, base::Duration timeout, Done<MapPtr> done,
+                   bool stale_ok) {
   auto get = std::make_shared<Get>();
   get->core = core_;
   get->table = table;

@@ -19,8 +19,8 @@ namespace {
 constexpr base::Duration kTick = std::chrono::milliseconds(50);
 constexpr base::Duration kMapTimeout = std::chrono::seconds(8);
 
-// Reads a directory's children and each child's value; what vanishes meanwhile is left out. A watch that is given is set
-// on all of them.
+// Reads a directory's children and each child's value; what vanishes meanwhile is left out. A watch that is given is
+// set on all of them.
 void read_all(coord::Session& session, const std::string& directory, const coord::Watch& watch,
               std::function<void(base::Result<std::map<std::string, std::string>>)> done) {
   struct Round {
@@ -28,21 +28,25 @@ void read_all(coord::Session& session, const std::string& directory, const coord
     size_t left = 0;
     base::Status status = base::ok();
   };
-  session.children(directory, watch, [&session, directory, watch, done = std::move(done)](base::Result<coord::Children> names) {
-    if (!names && names.error().code == Code::not_found) return done(std::map<std::string, std::string>{});
-    if (!names) return done(base::fail(names.error()));
-    auto round = std::make_shared<Round>();
-    round->left = names->names.size();
-    if (round->left == 0) return done(round->found);
-    for (const auto& name : names->names)
-      session.get(directory + "/" + name, watch, [round, name, done](base::Result<coord::Node> node) {
-        if (node) round->found[name] = node->value;
-        else if (node.error().code != Code::not_found) round->status = base::fail(node.error());
-        if (--round->left != 0) return;
-        if (!round->status) return done(base::fail(round->status.error()));
-        done(round->found);
-      });
-  });
+  session.children(directory, watch,
+                   [&session, directory, watch, done = std::move(done)](base::Result<coord::Children> names) {
+                     if (!names && names.error().code == Code::not_found)
+                       return done(std::map<std::string, std::string>{});
+                     if (!names) return done(base::fail(names.error()));
+                     auto round = std::make_shared<Round>();
+                     round->left = names->names.size();
+                     if (round->left == 0) return done(round->found);
+                     for (const auto& name : names->names)
+                       session.get(directory + "/" + name, watch, [round, name, done](base::Result<coord::Node> node) {
+                         if (node)
+                           round->found[name] = node->value;
+                         else if (node.error().code != Code::not_found)
+                           round->status = base::fail(node.error());
+                         if (--round->left != 0) return;
+                         if (!round->status) return done(base::fail(round->status.error()));
+                         done(round->found);
+                       });
+                   });
 }
 
 }  // namespace
@@ -54,9 +58,15 @@ std::string this_process() {
 }
 
 struct OpDriver::Core : std::enable_shared_from_this<OpDriver::Core> {
-  Core(io::Loop& l, MdClient& m, std::string t, model::AttemptId a, std::unique_ptr<proto::DriverBase> d, OpDriverOptions o,
-       OpDriverEvents e)
-      : loop(l), md(m), table(std::move(t)), attempt(a), machine(std::move(d)), options(std::move(o)), events(std::move(e)),
+  Core(io::Loop& l, MdClient& m, std::string t, model::AttemptId a, std::unique_ptr<proto::DriverBase> d,
+       OpDriverOptions o, OpDriverEvents e)
+      : loop(l),
+        md(m),
+        table(std::move(t)),
+        attempt(a),
+        machine(std::move(d)),
+        options(std::move(o)),
+        events(std::move(e)),
         timer(l, [this] { feed(driver::Tick{loop.now()}); }) {}
 
   coord::Session& session() { return md.session(); }
@@ -114,24 +124,26 @@ struct OpDriver::Core : std::enable_shared_from_this<OpDriver::Core> {
 // A sync; then who lives, what was observed, and last the map, so that it is the newest of the three.
 void OpDriver::Core::perform(const driver::Look& e) {
   const uint64_t number = e.number;
-  session().sync(md.layout().distributions(), guarded<base::Status>([number](Core& self, base::Status synced) {
-    if (!synced) return self.looked(number, base::fail(synced.error()));
-    read_all(self.session(), self.md.layout().active(), nullptr,
-             self.guarded<base::Result<std::map<std::string, std::string>>>([number](Core& me, auto nodes) {
-               if (!nodes) return me.looked(number, base::fail(nodes.error()));
-               proto::World world;
-               for (const auto& [name, text] : *nodes)
-                 if (const auto active = coord::parse_active(text); active && active->role == coord::Role::partd)
-                   world.live.insert(model::ServerId{name});
-               me.session().children(me.md.layout().distributions(), nullptr,
-                                     me.guarded<base::Result<coord::Children>>([number, world](Core& x, auto names) {
-                                       if (!names) return x.looked(number, base::fail(names.error()));
-                                       auto d = coord::find_distribution(names->names, x.table);
-                                       if (!d) return x.looked(number, base::fail(d.error()));
-                                       x.read_observed(number, world, *d);
-                                     }));
-             }));
-  }));
+  session().sync(
+      md.layout().distributions(), guarded<base::Status>([number](Core& self, base::Status synced) {
+        if (!synced) return self.looked(number, base::fail(synced.error()));
+        read_all(self.session(), self.md.layout().active(), nullptr,
+                 self.guarded<base::Result<std::map<std::string, std::string>>>([number](Core& me, auto nodes) {
+                   if (!nodes) return me.looked(number, base::fail(nodes.error()));
+                   proto::World world;
+                   for (const auto& [name, text] : *nodes)
+                     if (const auto active = coord::parse_active(text); active && active->role == coord::Role::partd)
+                       world.live.insert(model::ServerId{name});
+                   me.session().children(
+                       me.md.layout().distributions(), nullptr,
+                       me.guarded<base::Result<coord::Children>>([number, world](Core& x, auto names) {
+                         if (!names) return x.looked(number, base::fail(names.error()));
+                         auto d = coord::find_distribution(names->names, x.table);
+                         if (!d) return x.looked(number, base::fail(d.error()));
+                         x.read_observed(number, world, *d);
+                       }));
+                 }));
+      }));
 }
 
 void OpDriver::Core::read_observed(uint64_t number, proto::World world, const std::string& distribution) {
@@ -149,17 +161,18 @@ void OpDriver::Core::read_observed(uint64_t number, proto::World world, const st
            guarded<base::Result<std::map<std::string, std::string>>>([number, world](Core& self, auto nodes) mutable {
              if (!nodes) return self.looked(number, base::fail(nodes.error()));
              for (const auto& [name, text] : *nodes)
-               if (const auto observed = coord::parse_observed(text)) world.observed[model::ServerId{name}] = observed->txnseq;
+               if (const auto observed = coord::parse_observed(text))
+                 world.observed[model::ServerId{name}] = observed->txnseq;
              self.read_map(number, std::move(world));
            }));
 }
 
 void OpDriver::Core::read_map(uint64_t number, proto::World world) {
   md.get(table, {}, kMapTimeout, guarded<base::Result<MdClient::MapPtr>>([number, world](Core& self, auto map) mutable {
-    if (!map) return self.looked(number, base::fail(map.error()));
-    world.map = *map;
-    self.looked(number, std::move(world));
-  }));
+           if (!map) return self.looked(number, base::fail(map.error()));
+           world.map = *map;
+           self.looked(number, std::move(world));
+         }));
 }
 
 void OpDriver::Core::looked(uint64_t number, base::Result<proto::World> world) {
@@ -183,24 +196,25 @@ void OpDriver::Core::perform(const driver::Submit& e) {
 void OpDriver::Core::take(std::function<void(base::Status)> done) {
   const coord::Task content{options.who, table, options.what};
   const uint64_t under = session().session_id();
-  session().create(task(), coord::task_text(content), coord::CreateMode::ephemeral,
-                   guarded<base::Result<std::string>>([under, done = std::move(done)](Core& self, auto made) {
-                     if (made) {
-                       self.task_session = under;
-                       return done(base::ok());
-                     }
-                     if (made.error().code != Code::exists) return done(base::fail(made.error()));
-                     // Somebody drives it; or this is ours, and the answer to an earlier try was lost.
-                     self.session().get(self.task(), nullptr, self.guarded<base::Result<coord::Node>>([done](Core& me, auto node) {
-                       if (!node) return done(base::fail(Code::unavailable, node.error().text));
-                       if (node->stat.ephemeral_owner == me.session().session_id()) {
-                         me.task_session = me.session().session_id();
-                         return done(base::ok());
-                       }
-                       const auto other = coord::parse_task(node->value);
-                       done(base::fail(Code::unavailable, (other ? other->driver : "another process") + " drives it"));
-                     }));
-                   }));
+  session().create(
+      task(), coord::task_text(content), coord::CreateMode::ephemeral,
+      guarded<base::Result<std::string>>([under, done = std::move(done)](Core& self, auto made) {
+        if (made) {
+          self.task_session = under;
+          return done(base::ok());
+        }
+        if (made.error().code != Code::exists) return done(base::fail(made.error()));
+        // Somebody drives it; or this is ours, and the answer to an earlier try was lost.
+        self.session().get(self.task(), nullptr, self.guarded<base::Result<coord::Node>>([done](Core& me, auto node) {
+          if (!node) return done(base::fail(Code::unavailable, node.error().text));
+          if (node->stat.ephemeral_owner == me.session().session_id()) {
+            me.task_session = me.session().session_id();
+            return done(base::ok());
+          }
+          const auto other = coord::parse_task(node->value);
+          done(base::fail(Code::unavailable, (other ? other->driver : "another process") + " drives it"));
+        }));
+      }));
 }
 
 void OpDriver::Core::send(const driver::Submit& e) {
@@ -211,7 +225,8 @@ void OpDriver::Core::send(const driver::Submit& e) {
   md.change(std::move(spec), options.change_timeout,
             guarded<base::Result<model::MdChangeReply>>([number = e.number](Core& self, auto reply) {
               CRASH_POINT("driver.change_answered");
-              self.feed(driver::Changed{self.loop.now(), number, reply ? base::ok() : base::Status(base::fail(reply.error()))});
+              self.feed(driver::Changed{self.loop.now(), number,
+                                        reply ? base::ok() : base::Status(base::fail(reply.error()))});
             }));
 }
 
@@ -228,7 +243,8 @@ void OpDriver::Core::let_go() {
 
 OpDriver::OpDriver(io::Loop& loop, MdClient& md, std::string table, model::AttemptId attempt,
                    std::unique_ptr<proto::DriverBase> driver, OpDriverOptions options, OpDriverEvents events)
-    : core_(std::make_shared<Core>(loop, md, std::move(table), attempt, std::move(driver), std::move(options), std::move(events))) {}
+    : core_(std::make_shared<Core>(loop, md, std::move(table), attempt, std::move(driver), std::move(options),
+                                   std::move(events))) {}
 
 OpDriver::~OpDriver() {
   core_->gone = true;

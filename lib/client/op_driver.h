@@ -27,9 +27,9 @@
 namespace cantle::client {
 
 struct OpDriverOptions {
-  std::string what;    // "split", "replace": for people
-  std::string who;     // host:pid of the tool
-  bool drive = true;   // false: only look
+  std::string what;           // "split", "replace": for people
+  std::string who;            // host:pid of the tool
+  bool drive = true;          // false: only look
   bool without_task = false;  // changes are sent whoever holds the task: an abort must not wait for the driver
   base::Duration change_timeout = std::chrono::seconds(12);
 };
@@ -41,8 +41,8 @@ struct OpDriverEvents {
 
 class OpDriver {
  public:
-  OpDriver(io::Loop& loop, MdClient& md, std::string table, model::AttemptId attempt, std::unique_ptr<proto::DriverBase> driver,
-           OpDriverOptions options, OpDriverEvents events);
+  OpDriver(io::Loop& loop, MdClient& md, std::string table, model::AttemptId attempt,
+           std::unique_ptr<proto::DriverBase> driver, OpDriverOptions options, OpDriverEvents events);
   ~OpDriver();
   OpDriver(const OpDriver&) = delete;
   OpDriver& operator=(const OpDriver&) = delete;

@@ -1,6 +1,7 @@
 // Pages: a scan from its first page to its last, record by record. For tools: turns the client's loop.
 //
-//   TRY(walk(pages_of(client, 10s), request, 0, [&](const model::ScanRecord& r) -> base::Result<bool> { …; return true; }));
+//   TRY(walk(pages_of(client, 10s), request, 0, [&](const model::ScanRecord& r) -> base::Result<bool> { …; return true;
+//   }));
 //
 // The cursor names a key, never a partition, so splits and moves on the way do no harm (S47).
 #pragma once

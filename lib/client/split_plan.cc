@@ -30,13 +30,15 @@ base::Result<model::ops::NewChild> parse_child(std::string_view text) {
       continue;
     }
     const size_t equals = word.find('=');
-    if (equals == std::string_view::npos) return base::fail(Code::invalid, "'" + base::escape(word) + "' is no server=assignment");
+    if (equals == std::string_view::npos)
+      return base::fail(Code::invalid, "'" + base::escape(word) + "' is no server=assignment");
     model::NewAssignment a;
     a.server.name = word.substr(0, equals);
     TRY(model::validate_server_id(a.server.name));
     TRY_ASSIGN(a.id, model::parse_id<model::AssignmentId>(word.substr(equals + 1)));
     child.assignments.push_back(std::move(a));
-    if (child.assignments.size() > model::kReplicasMax) return base::fail(Code::invalid, "too many servers for one child");
+    if (child.assignments.size() > model::kReplicasMax)
+      return base::fail(Code::invalid, "too many servers for one child");
   }
   if (child.id.none() || child.assignments.empty()) return base::fail(Code::invalid, "a child needs an id and servers");
   return child;
@@ -69,7 +71,8 @@ std::string format_plan(const SplitPlan& plan) {
 }
 
 base::Result<SplitPlan> parse_plan(std::string_view text) {
-  if (text.size() > kSplitPlanMax) return base::fail(Code::too_large, "a plan has at most " + std::to_string(kSplitPlanMax) + " bytes");
+  if (text.size() > kSplitPlanMax)
+    return base::fail(Code::too_large, "a plan has at most " + std::to_string(kSplitPlanMax) + " bytes");
   const auto lines = coord::Lines::parse(text);
   TRY_ASSIGN(const auto format, lines.need_number("cantle-split-plan"));
   if (format != 1) return base::fail(Code::invalid, "a plan of a newer format");

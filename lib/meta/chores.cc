@@ -77,7 +77,8 @@ void Chores::tick(TableAgent& agent) {
 
 void Chores::drive(TableAgent& agent, Table& table, const model::Metadata& map) {
   const auto now_there = operations_of(map);
-  std::erase_if(table.operations, [&](const auto& entry) { return !now_there.contains(entry.first) && !entry.second.runner; });
+  std::erase_if(table.operations,
+                [&](const auto& entry) { return !now_there.contains(entry.first) && !entry.second.runner; });
   for (auto& [attempt, op] : table.operations)
     if (op.maybe_ours && !op.runner && !op.asking) look_for_task(agent, table, attempt);
   if (!agent.first_live_member()) return;
@@ -91,33 +92,35 @@ void Chores::drive(TableAgent& agent, Table& table, const model::Metadata& map) 
 
 void Chores::look_for_task(TableAgent& agent, Table& table, const model::AttemptId& attempt) {
   table.operations[attempt].asking = true;
-  host_.session().exists(host_.layout().op_task(attempt), nullptr,
-                         [this, alive = std::weak_ptr<bool>(alive_), name = agent.name(), attempt](base::Result<coord::Stat> there) {
-                           if (!alive.lock()) return;
-                           auto* t = find(name);
-                           if (t == nullptr) return;
-                           const auto it = t->operations.find(attempt);
-                           if (it == t->operations.end()) return;
-                           auto& op = it->second;
-                           op.asking = false;
-                           // Our own, though nothing drives under it: an answer was lost. Give it back, and take it properly.
-                           if (there && there->ephemeral_owner == host_.session().session_id() && !op.runner) {
-                             host_.session().remove(host_.layout().op_task(attempt), coord::kAnyVersion, [](base::Result<base::Nothing>) {});
-                             return;
-                           }
-                           if (there || there.error().code == base::Code::not_found) op.maybe_ours = false;
-                           if (there || there.error().code != base::Code::not_found || !t->agent->first_live_member()) {
-                             op.alone = false;
-                             return;
-                           }
-                           if (!op.alone) {
-                             op.alone = true;
-                             op.alone_since = now();
-                           }
-                           if (now() - op.alone_since < kUndrivenFor) return;
-                           op.runner = std::make_unique<OpRunner>(host_, *t->agent, attempt, op.is_split);
-                           op.runner->start();
-                         });
+  host_.session().exists(
+      host_.layout().op_task(attempt), nullptr,
+      [this, alive = std::weak_ptr<bool>(alive_), name = agent.name(), attempt](base::Result<coord::Stat> there) {
+        if (!alive.lock()) return;
+        auto* t = find(name);
+        if (t == nullptr) return;
+        const auto it = t->operations.find(attempt);
+        if (it == t->operations.end()) return;
+        auto& op = it->second;
+        op.asking = false;
+        // Our own, though nothing drives under it: an answer was lost. Give it back, and take it properly.
+        if (there && there->ephemeral_owner == host_.session().session_id() && !op.runner) {
+          host_.session().remove(host_.layout().op_task(attempt), coord::kAnyVersion,
+                                 [](base::Result<base::Nothing>) {});
+          return;
+        }
+        if (there || there.error().code == base::Code::not_found) op.maybe_ours = false;
+        if (there || there.error().code != base::Code::not_found || !t->agent->first_live_member()) {
+          op.alone = false;
+          return;
+        }
+        if (!op.alone) {
+          op.alone = true;
+          op.alone_since = now();
+        }
+        if (now() - op.alone_since < kUndrivenFor) return;
+        op.runner = std::make_unique<OpRunner>(host_, *t->agent, attempt, op.is_split);
+        op.runner->start();
+      });
 }
 
 // --- ended partitions ---------------------------------------------------------------------------------------
@@ -126,7 +129,8 @@ void Chores::sweep_ended(TableAgent& agent, Table& table, const model::Metadata&
   if (table.sweeping) return;
   table.sweeping = true;
   read_observed(host_, agent.distribution(),
-                [this, alive = std::weak_ptr<bool>(alive_), name = agent.name()](base::Result<std::map<model::ServerId, model::TxnSeq>> observed) {
+                [this, alive = std::weak_ptr<bool>(alive_),
+                 name = agent.name()](base::Result<std::map<model::ServerId, model::TxnSeq>> observed) {
                   if (!alive.lock()) return;
                   auto* t = find(name);
                   if (t == nullptr) return;
@@ -136,11 +140,13 @@ void Chores::sweep_ended(TableAgent& agent, Table& table, const model::Metadata&
                   if (!observed || file == nullptr) return;
                   std::vector<model::Operation> ops;
                   for (const auto& e : file->map->ended) {
-                    const bool all = std::all_of(e.parent_assignments.begin(), e.parent_assignments.end(), [&](const model::Assignment& a) {
-                      const auto it = observed->find(a.server);
-                      return it != observed->end() && it->second >= e.at;
-                    });
-                    if (all && ops.size() < model::kOperationsMax) ops.push_back(model::ops::SweepEnded{e.id, e.attempt});
+                    const bool all = std::all_of(e.parent_assignments.begin(), e.parent_assignments.end(),
+                                                 [&](const model::Assignment& a) {
+                                                   const auto it = observed->find(a.server);
+                                                   return it != observed->end() && it->second >= e.at;
+                                                 });
+                    if (all && ops.size() < model::kOperationsMax)
+                      ops.push_back(model::ops::SweepEnded{e.id, e.attempt});
                   }
                   if (ops.empty()) return;
                   model::MdChange request;
@@ -165,7 +171,8 @@ void Chores::reconcile(TableAgent& agent, Table& table, std::shared_ptr<const mo
   };
   host_.session().children(
       host_.layout().regions(agent.distribution()), nullptr,
-      [this, alive = std::weak_ptr<bool>(alive_), name = agent.name(), map, finish](base::Result<coord::Children> names) {
+      [this, alive = std::weak_ptr<bool>(alive_), name = agent.name(), map,
+       finish](base::Result<coord::Children> names) {
         if (!alive.lock()) return;
         if (!names || find(name) == nullptr) return finish();
         auto nodes = std::make_shared<std::vector<std::pair<model::Region, std::string>>>();
@@ -177,13 +184,15 @@ void Chores::reconcile(TableAgent& agent, Table& table, std::shared_ptr<const mo
           const auto* file = its.current();
           // Only if it is still this map that they follow.
           if (!done || file == nullptr || file->map->txnid != map->txnid) return finish();
-          its.edit_config([](model::TableConfig& c) { c.regions_behind = false; }, [finish](base::Status) { finish(); });
+          its.edit_config([](model::TableConfig& c) { c.regions_behind = false; },
+                          [finish](base::Status) { finish(); });
         });
       });
 }
 
 // In several multis; one that fails is halved, so that one conflict costs one region.
-void Chores::write_regions(const std::string& name, std::shared_ptr<std::vector<std::pair<model::Region, std::string>>> nodes, size_t at,
+void Chores::write_regions(const std::string& name,
+                           std::shared_ptr<std::vector<std::pair<model::Region, std::string>>> nodes, size_t at,
                            size_t batch, std::shared_ptr<std::set<std::string>> there, std::function<void(bool)> done) {
   if (at >= nodes->size()) return done(true);
   std::vector<coord::Op> ops;
@@ -212,57 +221,62 @@ void Chores::write_regions(const std::string& name, std::shared_ptr<std::vector<
 void Chores::sweep_regions(TableAgent& agent, Table& table, std::shared_ptr<const model::Metadata> map) {
   if (table.listing) return;
   table.listing = true;
-  host_.session().children(host_.layout().regions(agent.distribution()), nullptr,
-                           [this, alive = std::weak_ptr<bool>(alive_), name = agent.name(), map](base::Result<coord::Children> names) {
-                             if (!alive.lock()) return;
-                             auto* t = find(name);
-                             if (t == nullptr) return;
-                             t->listing = false;
-                             if (!names) return;
-                             const auto& d = t->agent->distribution();
-                             const auto used = region_nodes(*map);
-                             std::map<model::Region, base::Instant> unused;
-                             size_t removed = 0;
-                             for (const auto& text : names->names) {
-                               const model::Region region{static_cast<uint32_t>(std::strtoul(text.c_str(), nullptr, 10))};
-                               if (to_string(region) != text || used.contains(region) || region >= map->next_region) continue;
-                               const auto it = t->unused_since.find(region);
-                               const auto since = it != t->unused_since.end() ? it->second : now();
-                               if (now() - since >= kRegionsKept && removed < kRegionsRemovedAtOnce) {
-                                 removed++;
-                                 remove_tree(host_.layout().region(d, region), [](base::Status) {});
-                               } else {
-                                 unused[region] = since;
-                               }
-                             }
-                             t->unused_since = std::move(unused);
-                           });
+  host_.session().children(
+      host_.layout().regions(agent.distribution()), nullptr,
+      [this, alive = std::weak_ptr<bool>(alive_), name = agent.name(), map](base::Result<coord::Children> names) {
+        if (!alive.lock()) return;
+        auto* t = find(name);
+        if (t == nullptr) return;
+        t->listing = false;
+        if (!names) return;
+        const auto& d = t->agent->distribution();
+        const auto used = region_nodes(*map);
+        std::map<model::Region, base::Instant> unused;
+        size_t removed = 0;
+        for (const auto& text : names->names) {
+          const model::Region region{static_cast<uint32_t>(std::strtoul(text.c_str(), nullptr, 10))};
+          if (to_string(region) != text || used.contains(region) || region >= map->next_region) continue;
+          const auto it = t->unused_since.find(region);
+          const auto since = it != t->unused_since.end() ? it->second : now();
+          if (now() - since >= kRegionsKept && removed < kRegionsRemovedAtOnce) {
+            removed++;
+            remove_tree(host_.layout().region(d, region), [](base::Status) {});
+          } else {
+            unused[region] = since;
+          }
+        }
+        t->unused_since = std::move(unused);
+      });
 }
 
 void Chores::remove_tree(const std::string& path, std::function<void(base::Status)> done) {
   const std::weak_ptr<bool> alive = alive_;
-  host_.session().children(path, nullptr, [this, alive, path, done = std::move(done)](base::Result<coord::Children> names) {
-    if (!alive.lock()) return;
-    if (!names && names.error().code == base::Code::not_found) return done(base::ok());
-    if (!names) return done(base::fail(std::move(names).error()));
-    const auto remove_self = [this, alive, path, done] {
-      host_.session().remove(path, coord::kAnyVersion, [alive, done](base::Result<base::Nothing> removed) {
+  host_.session().children(
+      path, nullptr, [this, alive, path, done = std::move(done)](base::Result<coord::Children> names) {
         if (!alive.lock()) return;
-        if (!removed && removed.error().code != base::Code::not_found) return done(base::fail(std::move(removed).error()));
-        done(base::ok());
+        if (!names && names.error().code == base::Code::not_found) return done(base::ok());
+        if (!names) return done(base::fail(std::move(names).error()));
+        const auto remove_self = [this, alive, path, done] {
+          host_.session().remove(path, coord::kAnyVersion, [alive, done](base::Result<base::Nothing> removed) {
+            if (!alive.lock()) return;
+            if (!removed && removed.error().code != base::Code::not_found)
+              return done(base::fail(std::move(removed).error()));
+            done(base::ok());
+          });
+        };
+        if (names->names.empty()) return remove_self();
+        auto left = std::make_shared<size_t>(names->names.size());
+        auto status = std::make_shared<base::Status>(base::ok());
+        for (const auto& child : names->names)
+          remove_tree(path + "/" + child, [left, status, remove_self, done](base::Status one) {
+            if (!one) *status = std::move(one);
+            if (--*left != 0) return;
+            if (*status)
+              remove_self();
+            else
+              done(*status);
+          });
       });
-    };
-    if (names->names.empty()) return remove_self();
-    auto left = std::make_shared<size_t>(names->names.size());
-    auto status = std::make_shared<base::Status>(base::ok());
-    for (const auto& child : names->names)
-      remove_tree(path + "/" + child, [left, status, remove_self, done](base::Status one) {
-        if (!one) *status = std::move(one);
-        if (--*left != 0) return;
-        if (*status) remove_self();
-        else done(*status);
-      });
-  });
 }
 
 // --- dropped tables -----------------------------------------------------------------------------------------
@@ -271,31 +285,33 @@ void Chores::remove_dropped(TableAgent& agent, Table& table, std::shared_ptr<con
   if (table.removing || now() < table.next_sweep) return;
   table.next_sweep = now() + kSweepEndedEvery;
   table.removing = true;
-  read_observed(host_, agent.distribution(), [this, alive = std::weak_ptr<bool>(alive_), name = agent.name(), map](
-                                                 base::Result<std::map<model::ServerId, model::TxnSeq>> observed) {
-    if (!alive.lock()) return;
-    auto* t = find(name);
-    if (t == nullptr) return;
-    t->removing = false;
-    if (!observed) return;
-    const auto& infos = host_.nodes().infos;
-    std::set<model::ServerId> assigned;
-    for (const auto& p : map->partitions)
-      for (const auto& a : p.assignments) assigned.insert(a.server);
-    for (const auto& server : assigned) {
-      const auto info = infos.find(server);
-      if (info != infos.end() && info->second.dead) continue;
-      const auto it = observed->find(server);
-      if (it == observed->end() || it->second < map->txnseq) return;  // it has not put its copies aside yet
-    }
-    t->removing = true;
-    base::log(base::Level::notice, "table-removed", {{"table", name}, {"uuid", to_string(map->table)}});
-    // /dropped/<uuid> stands already: it came with the transaction, and stays.
-    remove_tree(host_.layout().table(t->agent->distribution()), [this, alive, name](base::Status) {
-      if (!alive.lock()) return;
-      if (auto* again = find(name)) again->removing = false;
-    });
-  });
+  read_observed(host_, agent.distribution(),
+                [this, alive = std::weak_ptr<bool>(alive_), name = agent.name(),
+                 map](base::Result<std::map<model::ServerId, model::TxnSeq>> observed) {
+                  if (!alive.lock()) return;
+                  auto* t = find(name);
+                  if (t == nullptr) return;
+                  t->removing = false;
+                  if (!observed) return;
+                  const auto& infos = host_.nodes().infos;
+                  std::set<model::ServerId> assigned;
+                  for (const auto& p : map->partitions)
+                    for (const auto& a : p.assignments) assigned.insert(a.server);
+                  for (const auto& server : assigned) {
+                    const auto info = infos.find(server);
+                    if (info != infos.end() && info->second.dead) continue;
+                    const auto it = observed->find(server);
+                    if (it == observed->end() || it->second < map->txnseq)
+                      return;  // it has not put its copies aside yet
+                  }
+                  t->removing = true;
+                  base::log(base::Level::notice, "table-removed", {{"table", name}, {"uuid", to_string(map->table)}});
+                  // /dropped/<uuid> stands already: it came with the transaction, and stays.
+                  remove_tree(host_.layout().table(t->agent->distribution()), [this, alive, name](base::Status) {
+                    if (!alive.lock()) return;
+                    if (auto* again = find(name)) again->removing = false;
+                  });
+                });
 }
 
 }  // namespace cantle::meta

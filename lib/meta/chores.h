@@ -4,7 +4,8 @@
 //   * SWEEP_ENDED once every server that held the parent has observed its end
 //   * brings region nodes up to METADATA where TableConfig says `regions_behind`
 //   * removes nodes of regions that ended or were aborted a day ago
-//   * removes TableConfig and all under it once every assigned server has observed that the table was dropped, or is dead
+//   * removes TableConfig and all under it once every assigned server has observed that the table was dropped, or is
+//   dead
 //
 // Whoever does a chore twice, or two at a time, does no harm: each is conditional or repeats what is so already.
 // Threads: the loop's. Ownership: the host outlives it.
@@ -25,7 +26,7 @@ constexpr base::Duration kDriveEvery = std::chrono::seconds(1);
 constexpr base::Duration kSweepEndedEvery = std::chrono::seconds(3);
 constexpr base::Duration kRegionsEvery = std::chrono::minutes(10);
 constexpr base::Duration kRegionsKept = std::chrono::hours(24);
-constexpr size_t kDrivenAtOnce = 64;       // operations of one table
+constexpr size_t kDrivenAtOnce = 64;  // operations of one table
 constexpr size_t kRegionsRemovedAtOnce = 100;
 
 class Chores {
@@ -43,9 +44,9 @@ class Chores {
  private:
   struct Watched {  // an operation that is in METADATA
     bool is_split = true;
-    base::Instant alone_since;   // since when no task was seen
+    base::Instant alone_since;  // since when no task was seen
     bool asking = false, alone = false;
-    bool maybe_ours = false;     // a runner ended: its task may stand there yet, under our session
+    bool maybe_ours = false;  // a runner ended: its task may stand there yet, under our session
     std::unique_ptr<OpRunner> runner;
   };
   struct Table {
@@ -60,8 +61,9 @@ class Chores {
   void look_for_task(TableAgent& agent, Table& table, const model::AttemptId& attempt);
   void sweep_ended(TableAgent& agent, Table& table, const model::Metadata& map);
   void reconcile(TableAgent& agent, Table& table, std::shared_ptr<const model::Metadata> map);
-  void write_regions(const std::string& name, std::shared_ptr<std::vector<std::pair<model::Region, std::string>>> nodes, size_t at, size_t batch,
-                     std::shared_ptr<std::set<std::string>> there, std::function<void(bool)> done);
+  void write_regions(const std::string& name, std::shared_ptr<std::vector<std::pair<model::Region, std::string>>> nodes,
+                     size_t at, size_t batch, std::shared_ptr<std::set<std::string>> there,
+                     std::function<void(bool)> done);
   void sweep_regions(TableAgent& agent, Table& table, std::shared_ptr<const model::Metadata> map);
   void remove_dropped(TableAgent& agent, Table& table, std::shared_ptr<const model::Metadata> map);
   // Removes what is under `path`, then `path`; children first.

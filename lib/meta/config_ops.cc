@@ -89,7 +89,8 @@ std::map<Region, RegionNode> changed_region_nodes(const Metadata* before, const 
     if (was != nullptr) {
       then[region] = of_partition(*was);
       if (was->split)
-        for (const auto* child : {&was->split->low, &was->split->high}) then[child->region] = of_child(*was, *child, RegionState::creating);
+        for (const auto* child : {&was->split->low, &was->split->high})
+          then[child->region] = of_child(*was, *child, RegionState::creating);
       if (is == nullptr) now[region] = of_ended(*was);
       if (was->split)
         for (const auto* child : {&was->split->low, &was->split->high})
@@ -98,7 +99,8 @@ std::map<Region, RegionNode> changed_region_nodes(const Metadata* before, const 
     if (is == nullptr) continue;
     now[region] = of_partition(*is);
     if (is->split)
-      for (const auto* child : {&is->split->low, &is->split->high}) now[child->region] = of_child(*is, *child, RegionState::creating);
+      for (const auto* child : {&is->split->low, &is->split->high})
+        now[child->region] = of_child(*is, *child, RegionState::creating);
   }
   std::erase_if(now, [&](const auto& entry) {
     const auto it = then.find(entry.first);
@@ -107,8 +109,8 @@ std::map<Region, RegionNode> changed_region_nodes(const Metadata* before, const 
   return now;
 }
 
-SwapOps swap_ops(const coord::Layout& layout, const std::string& d, model::TableConfig to, int32_t version, const Metadata* before,
-                 const Metadata& after, const std::map<Region, bool>& known_present) {
+SwapOps swap_ops(const coord::Layout& layout, const std::string& d, model::TableConfig to, int32_t version,
+                 const Metadata* before, const Metadata& after, const std::map<Region, bool>& known_present) {
   SwapOps out;
   const auto changed = changed_region_nodes(before, after);
   out.regions_behind = to.regions_behind || changed.size() > kRegionsAtOnce;

@@ -22,8 +22,10 @@ namespace cantle::meta {
 std::optional<coord::RegionNode> region_node(const model::Metadata& file, model::Region region);
 // Those of a whole file.
 std::map<model::Region, coord::RegionNode> region_nodes(const model::Metadata& file);
-// Those that differ once `after` follows `before` (null: nothing). A child that is gone is `aborted`. Costs what changed.
-std::map<model::Region, coord::RegionNode> changed_region_nodes(const model::Metadata* before, const model::Metadata& after);
+// Those that differ once `after` follows `before` (null: nothing). A child that is gone is `aborted`. Costs what
+// changed.
+std::map<model::Region, coord::RegionNode> changed_region_nodes(const model::Metadata* before,
+                                                                const model::Metadata& after);
 
 // More region nodes than this do not go into the multi of a transaction: TableConfig says `regions_behind`.
 constexpr size_t kRegionsAtOnce = 200;
@@ -32,9 +34,10 @@ struct SwapOps {
   std::vector<coord::Op> ops;  // the first one is TableConfig
   bool regions_behind = false;
 };
-// Of a transaction that leads from `before` (null: creation, TableConfig is created) to `after`. `absent`: region nodes that
-// are known not to be there, though they should; `present`: the other way round.
+// Of a transaction that leads from `before` (null: creation, TableConfig is created) to `after`. `absent`: region nodes
+// that are known not to be there, though they should; `present`: the other way round.
 SwapOps swap_ops(const coord::Layout& layout, const std::string& distribution, model::TableConfig to, int32_t version,
-                 const model::Metadata* before, const model::Metadata& after, const std::map<model::Region, bool>& known_present);
+                 const model::Metadata* before, const model::Metadata& after,
+                 const std::map<model::Region, bool>& known_present);
 
 }  // namespace cantle::meta

@@ -2,10 +2,15 @@
 
 namespace cantle::meta {
 
-FetchJob::FetchJob(Host& host, std::string table, model::TableUuid uuid, wire::NodeHash root, std::vector<model::ServerId> from,
-                   const wire::MetadataFile* base, Done done)
-    : host_(host), table_(std::move(table)), uuid_(uuid), root_(root), from_(std::move(from)),
-      last_(base::Code::unavailable, "there is nobody to ask"), done_(std::move(done)) {
+FetchJob::FetchJob(Host& host, std::string table, model::TableUuid uuid, wire::NodeHash root,
+                   std::vector<model::ServerId> from, const wire::MetadataFile* base, Done done)
+    : host_(host),
+      table_(std::move(table)),
+      uuid_(uuid),
+      root_(root),
+      from_(std::move(from)),
+      last_(base::Code::unavailable, "there is nobody to ask"),
+      done_(std::move(done)) {
   if (base != nullptr && base->map) base_ = *base;
 }
 

@@ -145,8 +145,8 @@ void FileStore::drop_ref(const NodeHash& hash, int depth, std::vector<NodeHash>*
     for (const auto& child : *list) drop_ref(child, depth + 1, gone);
 }
 
-void FileStore::put(const model::TableUuid& uuid, const std::string& name, const FileInfo& file, std::vector<wire::Node> nodes,
-                    Done done) {
+void FileStore::put(const model::TableUuid& uuid, const std::string& name, const FileInfo& file,
+                    std::vector<wire::Node> nodes, Done done) {
   const auto fail_later = [&](base::Error error) {
     executor_.defer([alive = std::weak_ptr<bool>(alive_), done = std::move(done), error = std::move(error)] {
       if (alive.lock()) done(base::fail(error));
@@ -193,10 +193,12 @@ void FileStore::put(const model::TableUuid& uuid, const std::string& name, const
 }
 
 void FileStore::remember(const Table& table, Write& write) {
-  write.put_meta.emplace_back(table_key(table.uuid), wire::encode(TableEntry{table.name, table.seen_txnid, table.seen_txnseq}));
+  write.put_meta.emplace_back(table_key(table.uuid),
+                              wire::encode(TableEntry{table.name, table.seen_txnid, table.seen_txnseq}));
 }
 
-void FileStore::seen(const model::TableUuid& uuid, const std::string& name, const model::TxnId& txnid, model::TxnSeq txnseq) {
+void FileStore::seen(const model::TableUuid& uuid, const std::string& name, const model::TxnId& txnid,
+                     model::TxnSeq txnseq) {
   auto& table = tables_[uuid];
   table.uuid = uuid;
   table.name = name;

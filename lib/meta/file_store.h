@@ -56,7 +56,8 @@ class FileStore {
   const std::map<model::TableUuid, Table>& tables() const { return tables_; }
 
   // `nodes`: at least those that are not here yet; not_found when one is missing.
-  void put(const model::TableUuid& table, const std::string& name, const FileInfo& file, std::vector<wire::Node> nodes, Done done);
+  void put(const model::TableUuid& table, const std::string& name, const FileInfo& file, std::vector<wire::Node> nodes,
+           Done done);
   void seen(const model::TableUuid& table, const std::string& name, const model::TxnId& txnid, model::TxnSeq txnseq);
   void remove(const model::TableUuid& table, const std::vector<model::TxnId>& files);
   // The table with all its files and what was seen of it.
@@ -79,12 +80,13 @@ class FileStore {
     std::vector<std::string> del_meta;
     std::vector<wire::Node> put_nodes;
     std::vector<wire::NodeHash> del_nodes;
-    Done done;                      // put
+    Done done;  // put
     model::TableUuid table;
-    model::TxnId txnid;             // put: to undo
+    model::TxnId txnid;  // put: to undo
   };
 
-  FileStore(store::Index& index, store::Executor& executor) : index_(index), executor_(executor), reader_(index.reader()) {}
+  FileStore(store::Index& index, store::Executor& executor)
+      : index_(index), executor_(executor), reader_(index.reader()) {}
   base::Status read_all();
   base::Status complete(const wire::NodeHash& hash, int depth);
   base::Result<std::vector<wire::NodeHash>> children(const wire::NodeHash& hash, int depth);

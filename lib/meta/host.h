@@ -21,8 +21,8 @@ namespace cantle::meta {
 
 // Who is there, as last read. A hint for placing and for taking turns; never proof that somebody is dead.
 struct NodesView {
-  std::set<model::ServerId> mdservers, partds;              // nodes/active
-  std::map<model::ServerId, coord::NodeInfo> infos;         // nodes/info
+  std::set<model::ServerId> mdservers, partds;       // nodes/active
+  std::map<model::ServerId, coord::NodeInfo> infos;  // nodes/info
 };
 
 class Host {
@@ -43,8 +43,10 @@ class Host {
   virtual void refresh_nodes(std::function<void(bool read)> done) = 0;  // a read that begins after this call
 
   // To other metadata servers. `done` once, later; outcome_unknown: it may have arrived.
-  virtual void store(const model::ServerId& to, const model::MdStore& request, base::Duration timeout, Done<model::MdStoreReply> done) = 0;
-  virtual void fetch(const model::ServerId& to, const model::MdFetch& request, base::Duration timeout, Done<model::MdFetchReply> done) = 0;
+  virtual void store(const model::ServerId& to, const model::MdStore& request, base::Duration timeout,
+                     Done<model::MdStoreReply> done) = 0;
+  virtual void fetch(const model::ServerId& to, const model::MdFetch& request, base::Duration timeout,
+                     Done<model::MdFetchReply> done) = 0;
   // Hints: sent once, not answered.
   virtual void abort(const model::ServerId& to, const model::MdAbort& request) = 0;
   virtual void tell_changed(const model::ServerId& partd, const model::MapChanged& message) = 0;
@@ -52,6 +54,6 @@ class Host {
 
 constexpr base::Duration kStoreTimeout = std::chrono::seconds(3);
 constexpr base::Duration kFetchTimeout = std::chrono::seconds(3);
-constexpr base::Duration kConfigPoll = std::chrono::seconds(1);   // each table's TableConfig is read so often (S33)
+constexpr base::Duration kConfigPoll = std::chrono::seconds(1);  // each table's TableConfig is read so often (S33)
 
 }  // namespace cantle::meta

@@ -47,19 +47,21 @@ void NodeWatch::begin() {
         round->failed = true;
         return finish(*round);
       }
-      session_.children(layout_.infos(), nullptr, [this, alive, round, names = active->names](base::Result<coord::Children> infos) {
-        if (!alive.lock()) return;
-        if (!infos) {
-          round->failed = true;
-          return finish(*round);
-        }
-        read_each(round, names, infos->names);
-      });
+      session_.children(layout_.infos(), nullptr,
+                        [this, alive, round, names = active->names](base::Result<coord::Children> infos) {
+                          if (!alive.lock()) return;
+                          if (!infos) {
+                            round->failed = true;
+                            return finish(*round);
+                          }
+                          read_each(round, names, infos->names);
+                        });
     });
   });
 }
 
-void NodeWatch::read_each(std::shared_ptr<Round> round, const std::vector<std::string>& active, const std::vector<std::string>& infos) {
+void NodeWatch::read_each(std::shared_ptr<Round> round, const std::vector<std::string>& active,
+                          const std::vector<std::string>& infos) {
   round->left = active.size() + infos.size();
   if (round->left == 0) return finish(*round);
   const std::weak_ptr<bool> alive = alive_;
@@ -67,25 +69,29 @@ void NodeWatch::read_each(std::shared_ptr<Round> round, const std::vector<std::s
     if (--round->left == 0) finish(*round);
   };
   for (const auto& name : active)
-    session_.get(layout_.active(model::ServerId{name}), nullptr, [alive, round, name, one_done](base::Result<coord::Node> node) {
-      if (!alive.lock()) return;
-      if (node) {
-        if (auto parsed = coord::parse_active(node->value)) round->actives[model::ServerId{name}] = std::move(*parsed);
-      } else if (node.error().code != base::Code::not_found) {
-        round->failed = true;
-      }
-      one_done();
-    });
+    session_.get(layout_.active(model::ServerId{name}), nullptr,
+                 [alive, round, name, one_done](base::Result<coord::Node> node) {
+                   if (!alive.lock()) return;
+                   if (node) {
+                     if (auto parsed = coord::parse_active(node->value))
+                       round->actives[model::ServerId{name}] = std::move(*parsed);
+                   } else if (node.error().code != base::Code::not_found) {
+                     round->failed = true;
+                   }
+                   one_done();
+                 });
   for (const auto& name : infos)
-    session_.get(layout_.info(model::ServerId{name}), nullptr, [alive, round, name, one_done](base::Result<coord::Node> node) {
-      if (!alive.lock()) return;
-      if (node) {
-        if (auto parsed = coord::parse_info(node->value)) round->infos[model::ServerId{name}] = std::move(*parsed);
-      } else if (node.error().code != base::Code::not_found) {
-        round->failed = true;
-      }
-      one_done();
-    });
+    session_.get(layout_.info(model::ServerId{name}), nullptr,
+                 [alive, round, name, one_done](base::Result<coord::Node> node) {
+                   if (!alive.lock()) return;
+                   if (node) {
+                     if (auto parsed = coord::parse_info(node->value))
+                       round->infos[model::ServerId{name}] = std::move(*parsed);
+                   } else if (node.error().code != base::Code::not_found) {
+                     round->failed = true;
+                   }
+                   one_done();
+                 });
 }
 
 void NodeWatch::finish(Round& round) {

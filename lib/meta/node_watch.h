@@ -46,7 +46,8 @@ class NodeWatch {
     bool failed = false;
   };
   void begin();
-  void read_each(std::shared_ptr<Round> round, const std::vector<std::string>& active, const std::vector<std::string>& infos);
+  void read_each(std::shared_ptr<Round> round, const std::vector<std::string>& active,
+                 const std::vector<std::string>& infos);
   void finish(Round& round);
   void poll();
 

@@ -12,30 +12,36 @@ namespace {
 constexpr uint32_t kSubmitMs = 10000;
 }
 
-void read_observed(Host& host, const std::string& d, std::function<void(base::Result<std::map<model::ServerId, model::TxnSeq>>)> done) {
+void read_observed(Host& host, const std::string& d,
+                   std::function<void(base::Result<std::map<model::ServerId, model::TxnSeq>>)> done) {
   struct Round {
     std::map<model::ServerId, model::TxnSeq> found;
     size_t left = 0;
     base::Status status = base::ok();
   };
   auto& session = host.session();
-  session.children(host.layout().observed(d), nullptr, [&session, &host, d, done = std::move(done)](base::Result<coord::Children> names) {
-    if (!names) return done(base::fail(std::move(names).error()));
-    auto round = std::make_shared<Round>();
-    round->left = names->names.size();
-    if (round->left == 0) return done(round->found);
-    for (const auto& name : names->names)
-      session.get(host.layout().observed(d, model::ServerId{name}), nullptr, [round, name, done](base::Result<coord::Node> node) {
-        if (node) {
-          if (const auto parsed = coord::parse_observed(node->value)) round->found[model::ServerId{name}] = parsed->txnseq;
-        } else if (node.error().code != base::Code::not_found) {
-          round->status = base::fail(std::move(node).error());
-        }
-        if (--round->left != 0) return;
-        if (round->status) done(round->found);
-        else done(base::fail(round->status.error()));
-      });
-  });
+  session.children(host.layout().observed(d), nullptr,
+                   [&session, &host, d, done = std::move(done)](base::Result<coord::Children> names) {
+                     if (!names) return done(base::fail(std::move(names).error()));
+                     auto round = std::make_shared<Round>();
+                     round->left = names->names.size();
+                     if (round->left == 0) return done(round->found);
+                     for (const auto& name : names->names)
+                       session.get(host.layout().observed(d, model::ServerId{name}), nullptr,
+                                   [round, name, done](base::Result<coord::Node> node) {
+                                     if (node) {
+                                       if (const auto parsed = coord::parse_observed(node->value))
+                                         round->found[model::ServerId{name}] = parsed->txnseq;
+                                     } else if (node.error().code != base::Code::not_found) {
+                                       round->status = base::fail(std::move(node).error());
+                                     }
+                                     if (--round->left != 0) return;
+                                     if (round->status)
+                                       done(round->found);
+                                     else
+                                       done(base::fail(round->status.error()));
+                                   });
+                   });
 }
 
 OpRunner::OpRunner(Host& host, TableAgent& agent, model::AttemptId attempt, bool is_split)
@@ -52,19 +58,20 @@ void OpRunner::start() {
   phase_ = Phase::taking;
   session_ = host_.session().session_id();
   const coord::Task task{host_.self().name, agent_.name(), is_split_ ? "split" : "replace"};
-  host_.session().create(host_.layout().op_task(attempt_), task_text(task), coord::CreateMode::ephemeral,
-                         [this, alive = std::weak_ptr<bool>(alive_)](base::Result<std::string> made) {
-                           if (!alive.lock()) return;
-                           if (!made) {
-                             // Somebody else has it, or it is not known whether it is ours: then a later look tells, and an
-                             // ephemeral of this session that nobody drives is taken over with its name (Chores).
-                             phase_ = Phase::ended;
-                             return;
-                           }
-                           phase_ = Phase::driving;
-                           base::log(base::Level::notice, "driving", {{"table", agent_.name()}, {"attempt", to_string(attempt_)}});
-                           feed(Begin{now()});
-                         });
+  host_.session().create(
+      host_.layout().op_task(attempt_), task_text(task), coord::CreateMode::ephemeral,
+      [this, alive = std::weak_ptr<bool>(alive_)](base::Result<std::string> made) {
+        if (!alive.lock()) return;
+        if (!made) {
+          // Somebody else has it, or it is not known whether it is ours: then a later look tells, and an
+          // ephemeral of this session that nobody drives is taken over with its name (Chores).
+          phase_ = Phase::ended;
+          return;
+        }
+        phase_ = Phase::driving;
+        base::log(base::Level::notice, "driving", {{"table", agent_.name()}, {"attempt", to_string(attempt_)}});
+        feed(Begin{now()});
+      });
 }
 
 void OpRunner::tick() {
@@ -98,7 +105,9 @@ void OpRunner::feed(Input input) {
 // Everything after a sync: who lives, TableConfig, what the servers observed.
 void OpRunner::perform(const Look& e) {
   const std::weak_ptr<bool> alive = alive_;
-  const auto failed = [this, number = e.number](base::Error error) { feed(Looked{now(), number, base::fail(std::move(error))}); };
+  const auto failed = [this, number = e.number](base::Error error) {
+    feed(Looked{now(), number, base::fail(std::move(error))});
+  };
   host_.refresh_nodes([this, alive, number = e.number, failed](bool read) {
     if (!alive.lock()) return;
     if (!read) return failed(base::Error(base::Code::unavailable, "nodes/active could not be read"));
@@ -113,14 +122,17 @@ void OpRunner::perform(const Look& e) {
 
 void OpRunner::look_further(uint64_t number) {
   const std::weak_ptr<bool> alive = alive_;
-  read_observed(host_, agent_.distribution(), [this, alive, number](base::Result<std::map<model::ServerId, model::TxnSeq>> observed) {
-    if (!alive.lock()) return;
-    const auto* file = agent_.current();
-    if (!observed) return feed(Looked{now(), number, base::fail(std::move(observed).error())});
-    if (file == nullptr)
-      return feed(Looked{now(), number, base::fail(base::Code::unavailable, "the current file has not been fetched yet")});
-    feed(Looked{now(), number, proto::World{file->map, std::move(*observed), host_.nodes().partds}});
-  });
+  read_observed(
+      host_, agent_.distribution(),
+      [this, alive, number](base::Result<std::map<model::ServerId, model::TxnSeq>> observed) {
+        if (!alive.lock()) return;
+        const auto* file = agent_.current();
+        if (!observed) return feed(Looked{now(), number, base::fail(std::move(observed).error())});
+        if (file == nullptr)
+          return feed(
+              Looked{now(), number, base::fail(base::Code::unavailable, "the current file has not been fetched yet")});
+        feed(Looked{now(), number, proto::World{file->map, std::move(*observed), host_.nodes().partds}});
+      });
 }
 
 void OpRunner::perform(const Submit& e) {
@@ -130,7 +142,8 @@ void OpRunner::perform(const Submit& e) {
   const std::vector<model::Operation> list{e.operation};
   request.ops = wire::encode_operations(list);
   request.deadline_ms = kSubmitMs;
-  agent_.change(request, [this, alive = std::weak_ptr<bool>(alive_), number = e.number](base::Result<model::MdChangeReply> reply) {
+  agent_.change(request, [this, alive = std::weak_ptr<bool>(alive_),
+                          number = e.number](base::Result<model::MdChangeReply> reply) {
     if (!alive.lock()) return;
     feed(Changed{now(), number, reply ? base::ok() : base::Status(base::fail(std::move(reply).error()))});
   });
@@ -140,7 +153,10 @@ void OpRunner::perform(const Waiting&) {}
 
 void OpRunner::perform(const Ended& e) {
   base::log(base::Level::notice, "driven",
-            {{"table", agent_.name()}, {"attempt", to_string(attempt_)}, {"outcome", static_cast<int>(e.outcome)}, {"reason", e.reason}});
+            {{"table", agent_.name()},
+             {"attempt", to_string(attempt_)},
+             {"outcome", static_cast<int>(e.outcome)},
+             {"reason", e.reason}});
   let_go();
 }
 

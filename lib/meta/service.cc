@@ -30,7 +30,8 @@ void Service::on_event(coord::Event event) {
 bool Service::ready() const {
   if (!listed_) return false;
   for (const auto& [name, agent] : tables_)
-    if (agent->live() != nullptr && !agent->live()->machine().confirmed() && !agent->live()->machine().regressed()) return false;
+    if (agent->live() != nullptr && !agent->live()->machine().confirmed() && !agent->live()->machine().regressed())
+      return false;
   return true;
 }
 
@@ -102,7 +103,8 @@ void Service::list_tables() {
       }
       listed_ = true;
       for (const auto& name : names->names)
-        if (const auto d = coord::parse_distribution(name); d && d->keyspace == model::Keyspace::range) (void)open(d->table);
+        if (const auto d = coord::parse_distribution(name); d && d->keyspace == model::Keyspace::range)
+          (void)open(d->table);
     });
   });
 }
@@ -114,7 +116,8 @@ void Service::look_up(const std::string& name, std::function<base::Result<Reply>
   auto agent = open(name);
   if (!agent) return done(base::fail(std::move(agent).error()));
   auto first = ask(**agent);
-  const bool maybe_later = !first && (first.error().code == Code::unavailable || first.error().code == Code::no_such_table);
+  const bool maybe_later =
+      !first && (first.error().code == Code::unavailable || first.error().code == Code::no_such_table);
   if (!maybe_later || !host_.session().connected()) return done(std::move(first));
   // It may have been made, or changed, a moment ago: look before saying no.
   (*agent)->read_config([this, name, ask = std::move(ask), done = std::move(done)](const proto::ConfigAnswer&) {
@@ -147,15 +150,18 @@ void Service::outcome(const model::MdOutcome& request, Done<model::MdOutcomeRepl
 }
 
 void Service::find(const model::MdFind& request, Done<model::MdFindReply> done) {
-  look_up<model::MdFindReply>(request.table, [request](TableAgent& a) { return a.find(request); }, std::move(done));
+  look_up<model::MdFindReply>(
+      request.table, [request](TableAgent& a) { return a.find(request); }, std::move(done));
 }
 
 void Service::get(const model::MdGet& request, Done<model::MdGetReply> done) {
-  look_up<model::MdGetReply>(request.table, [request](TableAgent& a) { return a.get(request); }, std::move(done));
+  look_up<model::MdGetReply>(
+      request.table, [request](TableAgent& a) { return a.get(request); }, std::move(done));
 }
 
 void Service::discover(const model::MdDiscover& request, Done<model::MdDiscoverReply> done) {
-  look_up<model::MdDiscoverReply>(request.table, [request](TableAgent& a) { return a.discover(request); }, std::move(done));
+  look_up<model::MdDiscoverReply>(
+      request.table, [request](TableAgent& a) { return a.discover(request); }, std::move(done));
 }
 
 base::Result<model::MdFetchReply> Service::fetch(const model::MdFetch& request) {

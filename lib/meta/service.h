@@ -1,4 +1,5 @@
-// Service: everything a metadata server does, without its sockets: one TableAgent for each table, the methods, the chores.
+// Service: everything a metadata server does, without its sockets: one TableAgent for each table, the methods, the
+// chores.
 //
 // Use
 //   Service service(host);

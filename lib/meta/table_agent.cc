@@ -7,7 +7,9 @@
 namespace cantle::meta {
 
 TableAgent::TableAgent(Host& host, std::string name)
-    : host_(host), name_(std::move(name)), distribution_(coord::distribution(model::Keyspace::range, name_)),
+    : host_(host),
+      name_(std::move(name)),
+      distribution_(coord::distribution(model::Keyspace::range, name_)),
       reader_(host, host.layout().config(distribution_)) {
   reader_.on_read([this](const proto::ConfigAnswer& answer) { on_config(answer); });
   for (const auto& [uuid, table] : host.files().tables())
@@ -111,8 +113,10 @@ void TableAgent::abort(const model::MdAbort& request) {
   });
 }
 
-void TableAgent::edit_config(const std::function<void(model::TableConfig&)>& edit, std::function<void(base::Status)> done) {
-  if (live_ == nullptr || !live_->machine().config()) return done(base::fail(base::Code::unavailable, "TableConfig has not been read"));
+void TableAgent::edit_config(const std::function<void(model::TableConfig&)>& edit,
+                             std::function<void(base::Status)> done) {
+  if (live_ == nullptr || !live_->machine().config())
+    return done(base::fail(base::Code::unavailable, "TableConfig has not been read"));
   auto to = live_->machine().config()->config;
   edit(to);
   to.writer = writer_token();

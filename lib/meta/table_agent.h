@@ -32,11 +32,11 @@ namespace cantle::meta {
 
 constexpr base::Duration kAgentTick = std::chrono::milliseconds(50);
 constexpr size_t kChangesWaiting = 256;
-constexpr size_t kGivenUpMax = 4096;                                    // change ids that will be refused, the newest
-constexpr size_t kGatherMax = 500;                                      // operations
-constexpr base::Duration kGatherFor = std::chrono::milliseconds(100);   // MARK_AVAILABLEs wait so long for company
+constexpr size_t kGivenUpMax = 4096;                                   // change ids that will be refused, the newest
+constexpr size_t kGatherMax = 500;                                     // operations
+constexpr base::Duration kGatherFor = std::chrono::milliseconds(100);  // MARK_AVAILABLEs wait so long for company
 constexpr base::Duration kCachedConfigFor = std::chrono::seconds(2);
-constexpr base::Duration kForgetUnborn = std::chrono::hours(1);         // files of a creation that never was committed
+constexpr base::Duration kForgetUnborn = std::chrono::hours(1);  // files of a creation that never was committed
 
 class TableAgent {
  public:
@@ -124,7 +124,8 @@ class TableAgent {
   void perform(const ChangePtr& change, const proto::commit::Discard& e);
   void perform(const ChangePtr& change, const proto::commit::Alarm& e);
   void perform(const ChangePtr& change, const proto::commit::Reply& e);
-  base::Result<proto::commit::BuiltFile> build(const Change& change, const model::TxnId& txnid, const proto::MapPtr& base);
+  base::Result<proto::commit::BuiltFile> build(const Change& change, const model::TxnId& txnid,
+                                               const proto::MapPtr& base);
   void store_at(const model::ServerId& at, const model::MdStore& request, std::function<void(base::Status)> done);
   void swap_multi(const ChangePtr& change, model::TableConfig to, int32_t version, int tries);
   void make_skeleton(size_t next, std::function<void(base::Status)> done);
@@ -152,12 +153,12 @@ class TableAgent {
   ConfigReader reader_;
   std::map<model::TableUuid, std::unique_ptr<TableReplica>> replicas_;
   TableReplica* live_ = nullptr;
-  bool seen_none_ = false;          // the last read found no TableConfig
-  base::Instant none_at_;           // … when
+  bool seen_none_ = false;  // the last read found no TableConfig
+  base::Instant none_at_;   // … when
   base::Instant next_poll_;
   bool reading_ = false;
 
-  std::deque<ChangePtr> changes_;   // the front one is being carried
+  std::deque<ChangePtr> changes_;  // the front one is being carried
   std::set<model::ChangeId> given_up_;
   std::deque<model::ChangeId> given_up_order_;
   std::vector<std::shared_ptr<Member>> members_;

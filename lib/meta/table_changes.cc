@@ -22,8 +22,8 @@ base::Duration change_time(const model::MdChange& request) {
 
 // Whether the operation puts replicas somewhere, so that racks matter.
 bool places(const model::Operation& op) {
-  return std::holds_alternative<model::ops::CreateTable>(op) || std::holds_alternative<model::ops::SplitPartition>(op) ||
-         std::holds_alternative<model::ops::Replace>(op);
+  return std::holds_alternative<model::ops::CreateTable>(op) ||
+         std::holds_alternative<model::ops::SplitPartition>(op) || std::holds_alternative<model::ops::Replace>(op);
 }
 
 model::Racks racks_of(const NodesView& nodes) {
@@ -52,10 +52,13 @@ void TableAgent::change(const model::MdChange& request, Done<model::MdChangeRepl
     if (auto valid = model::validate_server_id(server.name); !valid) return done(base::fail(std::move(valid).error()));
   for (const auto& waiting : changes_)
     if (waiting->request.change == request.change) return waiting->done.push_back(std::move(done));
-  if (given_up_.contains(request.change)) return done(base::fail(base::Code::conflict, "this change was given up by its requester"));
-  if (changes_.size() >= kChangesWaiting) return done(base::fail(base::Code::overloaded, "too many changes wait for this table"));
+  if (given_up_.contains(request.change))
+    return done(base::fail(base::Code::conflict, "this change was given up by its requester"));
+  if (changes_.size() >= kChangesWaiting)
+    return done(base::fail(base::Code::overloaded, "too many changes wait for this table"));
   if (request.gather && operations->size() == 1)
-    if (const auto* op = std::get_if<model::ops::MarkAvailable>(&operations->front())) return gather(request, *op, std::move(done));
+    if (const auto* op = std::get_if<model::ops::MarkAvailable>(&operations->front()))
+      return gather(request, *op, std::move(done));
   auto change = std::make_shared<Change>();
   change->request = request;
   change->operations = std::move(*operations);
@@ -101,9 +104,13 @@ void TableAgent::feed(const ChangePtr& change, Input input) {
   act([this, change, input = std::move(input)] {
     if (!change->machine) {
       // Its time passed while it waited for its turn.
-      change->machine = std::make_unique<proto::MetadataCommit>(
-          proto::commit::Request{.change = change->request.change, .base = {}, .since = {}, .creates = false, .metadata_servers = {}, .deadline = change->deadline},
-          host_.random());
+      change->machine = std::make_unique<proto::MetadataCommit>(proto::commit::Request{.change = change->request.change,
+                                                                                       .base = {},
+                                                                                       .since = {},
+                                                                                       .creates = false,
+                                                                                       .metadata_servers = {},
+                                                                                       .deadline = change->deadline},
+                                                                host_.random());
     }
     for (const auto& e : change->machine->step(input)) std::visit([&](const auto& x) { perform(change, x); }, e);
   });
@@ -141,10 +148,12 @@ base::Result<BuiltFile> TableAgent::build(const Change& change, const model::Txn
     if (base_file == nullptr || base_file->map->txnid != base->txnid)
       return base::fail(base::Code::unavailable, "another file is current by now");
   } else if (const auto* create = std::get_if<model::ops::CreateTable>(&change.operations.front())) {
-    if (create->name != name_) return base::fail(base::Code::invalid, "CREATE_TABLE names another table than the request");
+    if (create->name != name_)
+      return base::fail(base::Code::invalid, "CREATE_TABLE names another table than the request");
     uuid = create->table;
   }
-  const model::ApplyContext context{txnid, change.request.change, base_file != nullptr ? base_file->hash() : std::string()};
+  const model::ApplyContext context{txnid, change.request.change,
+                                    base_file != nullptr ? base_file->hash() : std::string()};
   TRY_ASSIGN(auto map, model::apply(base.get(), change.operations, context));
   if (std::any_of(change.operations.begin(), change.operations.end(), places))
     TRY(model::validate_racks(base.get(), map, racks_of(host_.nodes())));
@@ -158,7 +167,8 @@ void TableAgent::perform(const ChangePtr& change, const Build& e) {
   feed(change, Built{now(), build(*change, e.txnid, e.base)});
 }
 
-void TableAgent::store_at(const model::ServerId& at, const model::MdStore& request, std::function<void(base::Status)> done) {
+void TableAgent::store_at(const model::ServerId& at, const model::MdStore& request,
+                          std::function<void(base::Status)> done) {
   if (at == host_.self()) return replica(request.table_uuid).store(request, std::move(done));
   host_.store(at, request, kStoreTimeout, [done = std::move(done)](base::Result<model::MdStoreReply> reply) {
     done(reply ? base::ok() : base::Status(base::fail(std::move(reply).error())));
@@ -212,7 +222,8 @@ void TableAgent::make_skeleton(size_t next, std::function<void(base::Status)> do
   };
   std::string value;
   if (replication && !changes_.empty())
-    if (const auto* op = std::get_if<model::ops::CreateTable>(&changes_.front()->operations.front())) value = std::to_string(op->replicas) + "\n";
+    if (const auto* op = std::get_if<model::ops::CreateTable>(&changes_.front()->operations.front()))
+      value = std::to_string(op->replicas) + "\n";
   host_.session().create(std::move(path), std::move(value), coord::CreateMode::persistent, std::move(then));
 }
 
@@ -222,7 +233,8 @@ void TableAgent::swap_multi(const ChangePtr& change, model::TableConfig to, int3
   const auto& base = change->machine->base();
   auto swap = swap_ops(host_.layout(), distribution_, to, version, base.get(), *built->map, change->regions_present);
   to.regions_behind = swap.regions_behind;
-  host_.session().multi(std::move(swap.ops), [this, alive = weak(), change, to, version, tries](base::Result<std::vector<coord::OpResult>> done) {
+  host_.session().multi(std::move(swap.ops), [this, alive = weak(), change, to, version,
+                                              tries](base::Result<std::vector<coord::OpResult>> done) {
     if (!alive.lock()) return;
     if (done) {
       swapped(to, version == proto::kCreateVersion ? 0 : done->front().stat.version);
@@ -230,24 +242,26 @@ void TableAgent::swap_multi(const ChangePtr& change, model::TableConfig to, int3
     }
     const auto& error = done.error();
     // Not TableConfig, but a region node that is there, or is not, against expectation: nothing happened.
-    const bool region = (error.code == base::Code::exists || error.code == base::Code::not_found) && error.detail != "0" && !error.detail.empty();
+    const bool region = (error.code == base::Code::exists || error.code == base::Code::not_found) &&
+                        error.detail != "0" && !error.detail.empty();
     if (region && tries > 0) return regions_refused(change, to, version, tries - 1);
     feed(change, Swapped{now(), result_of(error)});
   });
 }
 
 void TableAgent::regions_refused(const ChangePtr& change, model::TableConfig to, int32_t version, int tries) {
-  host_.session().children(host_.layout().regions(distribution_), nullptr,
-                           [this, alive = weak(), change, to = std::move(to), version, tries](base::Result<coord::Children> there) {
-                             if (!alive.lock()) return;
-                             if (!there) return feed(change, Swapped{now(), proto::SwapResult::unsent});
-                             const auto* built = change->machine->built();
-                             if (built == nullptr) return;
-                             for (const auto& [region, node] : changed_region_nodes(change->machine->base().get(), *built->map))
-                               change->regions_present[region] =
-                                   std::binary_search(there->names.begin(), there->names.end(), to_string(region));
-                             swap_multi(change, to, version, tries);
-                           });
+  host_.session().children(
+      host_.layout().regions(distribution_), nullptr,
+      [this, alive = weak(), change, to = std::move(to), version, tries](base::Result<coord::Children> there) {
+        if (!alive.lock()) return;
+        if (!there) return feed(change, Swapped{now(), proto::SwapResult::unsent});
+        const auto* built = change->machine->built();
+        if (built == nullptr) return;
+        for (const auto& [region, node] : changed_region_nodes(change->machine->base().get(), *built->map))
+          change->regions_present[region] =
+              std::binary_search(there->names.begin(), there->names.end(), to_string(region));
+        swap_multi(change, to, version, tries);
+      });
 }
 
 // An own write need not be read again.
@@ -260,7 +274,8 @@ void TableAgent::perform(const ChangePtr& change, const Fence& e) {
   config.writer = writer_token();
   host_.session().set(host_.layout().config(distribution_), to_text(config), e.version,
                       [this, alive = weak(), change](base::Result<coord::Stat> done) {
-                        if (alive.lock()) feed(change, Fenced{now(), done ? proto::SwapResult::done : result_of(done.error())});
+                        if (alive.lock())
+                          feed(change, Fenced{now(), done ? proto::SwapResult::done : result_of(done.error())});
                       });
 }
 
@@ -289,13 +304,15 @@ void TableAgent::perform(const ChangePtr& change, const Reply& e) {
     const auto* built = change->machine->built();
     const model::MapChanged message{name_, e.outcome->txnseq};
     if (built != nullptr)
-      for (const auto& server : model::servers_of_change(change->machine->base().get(), *built->map)) host_.tell_changed(server, message);
+      for (const auto& server : model::servers_of_change(change->machine->base().get(), *built->map))
+        host_.tell_changed(server, message);
   }
   const bool front = !changes_.empty() && changes_.front() == change;
   std::erase(changes_, change);
   base::Result<model::MdChangeReply> reply = base::fail(base::Code::faulted, "");
   if (e.outcome)
-    reply = model::MdChangeReply{live_ != nullptr ? live_->uuid() : model::TableUuid{}, e.outcome->txnid, e.outcome->txnseq, e.outcome->already};
+    reply = model::MdChangeReply{live_ != nullptr ? live_->uuid() : model::TableUuid{}, e.outcome->txnid,
+                                 e.outcome->txnseq, e.outcome->already};
   else
     reply = base::fail(e.outcome.error());
   const auto done = std::move(change->done);
@@ -307,7 +324,9 @@ void TableAgent::perform(const ChangePtr& change, const Reply& e) {
 void TableAgent::outcome(const model::MdOutcome& request, Done<model::MdOutcomeReply> done) {
   for (const auto& change : changes_)
     if (change->request.change == request.change)
-      return done(model::MdOutcomeReply{model::ChangeOutcome::working, live_ != nullptr && live_->last() != nullptr ? live_->last()->map->txnseq : model::TxnSeq{}});
+      return done(model::MdOutcomeReply{model::ChangeOutcome::working, live_ != nullptr && live_->last() != nullptr
+                                                                           ? live_->last()->map->txnseq
+                                                                           : model::TxnSeq{}});
   if (request.give_up) give_up(request.change);
   reader_.read([this, request, done = std::move(done)](const proto::ConfigAnswer& answer) {
     if (!answer) return done(base::fail(answer.error()));
@@ -327,13 +346,15 @@ void TableAgent::outcome(const model::MdOutcome& request, Done<model::MdOutcomeR
 
 // --- MARK_AVAILABLEs ---------------------------------------------------------------------------------
 
-void TableAgent::gather(const model::MdChange& request, const model::ops::MarkAvailable& op, Done<model::MdChangeReply> done) {
+void TableAgent::gather(const model::MdChange& request, const model::ops::MarkAvailable& op,
+                        Done<model::MdChangeReply> done) {
   if (gathered_.empty()) gather_until_ = now() + kGatherFor;
   gathered_.push_back({op, now() + change_time(request), std::move(done)});
   if (gathered_.size() >= kGatherMax) flush_gathered();
 }
 
-// One transaction for all. Those that the current map refuses would take the others down with them: they are answered now.
+// One transaction for all. Those that the current map refuses would take the others down with them: they are answered
+// now.
 void TableAgent::flush_gathered() {
   auto list = std::move(gathered_);
   gathered_.clear();
@@ -345,7 +366,8 @@ void TableAgent::flush_gathered() {
   for (auto& g : list) {
     const std::vector<model::Operation> one{g.op};
     if (map != nullptr) {
-      auto next = model::apply(map.get(), one, {model::TxnId::draw(host_.random()), model::ChangeId::draw(host_.random()), file->hash()});
+      auto next = model::apply(
+          map.get(), one, {model::TxnId::draw(host_.random()), model::ChangeId::draw(host_.random()), file->hash()});
       if (!next) {
         g.done(base::fail(std::move(next).error()));
         continue;

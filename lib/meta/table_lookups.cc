@@ -18,7 +18,8 @@ base::Result<const wire::MetadataFile*> TableAgent::serve(bool stale_ok, model::
       return base::fail(base::Code::no_such_table, "there is no table " + name_);
     // Not read yet in this life. What is on disk may serve those who take stale answers.
     TableReplica* only = replicas_.size() == 1 ? replicas_.begin()->second.get() : nullptr;
-    if (only == nullptr) return base::fail(base::Code::unavailable, "TableConfig of " + name_ + " has not been read yet");
+    if (only == nullptr)
+      return base::fail(base::Code::unavailable, "TableConfig of " + name_ + " has not been read yet");
     live_ = only;
   }
   const auto& machine = live_->machine();
@@ -35,7 +36,8 @@ base::Result<const wire::MetadataFile*> TableAgent::serve(bool stale_ok, model::
   if (file == nullptr && stale_ok && age_out->stale) file = live_->last();
   if (file == nullptr) {
     const auto* c = config();
-    if (c != nullptr && !model::is_member(*c, host_.self())) return refuse(host_.self().name + " is not a metadata server of " + name_);
+    if (c != nullptr && !model::is_member(*c, host_.self()))
+      return refuse(host_.self().name + " is not a metadata server of " + name_);
     return refuse("the current file has not been fetched yet");
   }
   if (file->map->txnseq < min_txnseq) {
@@ -64,7 +66,8 @@ base::Result<model::MdFindReply> TableAgent::find(const model::MdFind& request) 
   } else {
     return base::fail(base::Code::invalid, "md.find needs a key, a partition or a server");
   }
-  if (reply.partitions.empty() && request.server.name.empty()) return base::fail(base::Code::not_found, "no such partition");
+  if (reply.partitions.empty() && request.server.name.empty())
+    return base::fail(base::Code::not_found, "no such partition");
   return reply;
 }
 
@@ -103,8 +106,8 @@ std::vector<model::DiscoverTarget> targets_of(const model::Partition& p) {
   return out;
 }
 
-DiscoverItem assigned(const model::Partition& p, const model::PartitionId& id, model::Region region, const model::Interval& interval,
-                      model::PartitionState state, const model::Assignment& a) {
+DiscoverItem assigned(const model::Partition& p, const model::PartitionId& id, model::Region region,
+                      const model::Interval& interval, model::PartitionState state, const model::Assignment& a) {
   DiscoverItem item;
   item.held = {id, a.id};
   item.verdict = model::answers_reads(a.state) ? Verdict::serve : Verdict::load;
@@ -125,11 +128,13 @@ void add_assigned(const model::Metadata& map, const model::ServerId& server, std
     for (const auto* child : {&p.split->low, &p.split->high})
       for (const auto& a : child->assignments)
         if (a.server == server)
-          out->push_back(assigned(p, child->id, child->region, child == &p.split->low ? low : high, model::PartitionState::creating, a));
+          out->push_back(assigned(p, child->id, child->region, child == &p.split->low ? low : high,
+                                  model::PartitionState::creating, a));
   }
 }
 
-// What to do with a copy that is not assigned. Only an explicit trace of where its data is now is an order to give it up.
+// What to do with a copy that is not assigned. Only an explicit trace of where its data is now is an order to give it
+// up.
 DiscoverItem held_item(const model::Metadata& map, const model::ServerId& server, const model::Held& held) {
   DiscoverItem item;
   item.held = held;

@@ -14,10 +14,13 @@ constexpr size_t kMembersAtOnce = 8;
 }  // namespace
 
 void TableAgent::join(Done<model::MdMembersReply> done) { start_member(Kind::join, host_.self(), std::move(done)); }
-void TableAgent::leave(const model::ServerId& server, Done<model::MdMembersReply> done) { start_member(Kind::leave, server, std::move(done)); }
+void TableAgent::leave(const model::ServerId& server, Done<model::MdMembersReply> done) {
+  start_member(Kind::leave, server, std::move(done));
+}
 
 void TableAgent::start_member(Kind kind, const model::ServerId& server, Done<model::MdMembersReply> done) {
-  if (members_.size() >= kMembersAtOnce) return done(base::fail(base::Code::overloaded, "others join or leave just now"));
+  if (members_.size() >= kMembersAtOnce)
+    return done(base::fail(base::Code::overloaded, "others join or leave just now"));
   auto member = std::make_shared<Member>();
   member->request = {kind, server, now() + kMemberTime};
   member->done = std::move(done);
@@ -41,7 +44,8 @@ void TableAgent::perform(const std::shared_ptr<Member>& member, const Read&) {
 }
 
 void TableAgent::perform(const std::shared_ptr<Member>& member, const Load& e) {
-  if (live_ == nullptr) return feed_member(member, Loaded{now(), base::fail(base::Code::unavailable, "TableConfig is gone")});
+  if (live_ == nullptr)
+    return feed_member(member, Loaded{now(), base::fail(base::Code::unavailable, "TableConfig is gone")});
   live_->load(e.txnid, kLoadWithin, [this, alive = weak(), member](base::Result<wire::MetadataFile> file) {
     if (!alive.lock()) return;
     if (!file) return feed_member(member, Loaded{now(), base::fail(std::move(file).error())});
@@ -53,7 +57,8 @@ void TableAgent::perform(const std::shared_ptr<Member>& member, const Load& e) {
 void TableAgent::perform(const std::shared_ptr<Member>& member, const Store& e) {
   const auto* file = current();
   if (file == nullptr || file->map->txnid != e.txnid)
-    return feed_member(member, Stored{now(), e.at, e.txnid, base::fail(base::Code::conflict, "another file is current by now")});
+    return feed_member(
+        member, Stored{now(), e.at, e.txnid, base::fail(base::Code::conflict, "another file is current by now")});
   model::MdStore request;
   request.table = name_;
   request.table_uuid = file->map->table;

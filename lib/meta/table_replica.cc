@@ -11,7 +11,11 @@ constexpr size_t kPendingMax = 80;  // above kStoresAtOnce
 constexpr size_t kRecentTrees = 64;
 
 FileInfo info_of(const wire::MetadataFile& file) {
-  return {.txnid = file.map->txnid, .prev = file.map->prev_txnid, .txnseq = file.map->txnseq, .hash = file.hash(), .stored_ms = 0};
+  return {.txnid = file.map->txnid,
+          .prev = file.map->prev_txnid,
+          .txnseq = file.map->txnseq,
+          .hash = file.hash(),
+          .stored_ms = 0};
 }
 }  // namespace
 
@@ -55,9 +59,7 @@ std::shared_ptr<const wire::MetadataTree> TableReplica::recent_tree(const model:
 
 void TableReplica::config_seen(const proto::VersionedConfig& config) { feed(ConfigSeen{now(), config}); }
 
-void TableReplica::tick() {
-  feed(Tick{now(), host_.wall_ms()});
-}
+void TableReplica::tick() { feed(Tick{now(), host_.wall_ms()}); }
 
 void TableReplica::store(const model::MdStore& request, StoreDone done) {
   last_used_ = now();
@@ -97,7 +99,8 @@ base::Result<wire::MetadataFile> TableReplica::file_of(const model::TxnId& txnid
   if (last_.map && last_.map->txnid == txnid) return last_;
   if (const auto it = pending_.find(txnid); it != pending_.end()) return it->second.file;
   const auto it = machine_.files().find(txnid);
-  if (it == machine_.files().end()) return base::fail(base::Code::not_found, "file " + to_string(txnid) + " is not here");
+  if (it == machine_.files().end())
+    return base::fail(base::Code::not_found, "file " + to_string(txnid) + " is not here");
   return host_.files().load(it->second, last_.map ? &last_ : nullptr);
 }
 
@@ -112,7 +115,8 @@ base::Result<FileInfo> TableReplica::build(const Ticket& ticket, const model::Tx
   TRY_ASSIGN(const auto operations, wire::decode_operations(ticket.request.ops));
   const model::ApplyContext context{txnid, ticket.request.change, base_file ? base_file->hash() : std::string()};
   TRY_ASSIGN(auto map, model::apply(base_file ? base_file->map.get() : nullptr, operations, context));
-  auto encoded = wire::encode_next(base_file ? &*base_file : nullptr, std::make_shared<const model::Metadata>(std::move(map)));
+  auto encoded =
+      wire::encode_next(base_file ? &*base_file : nullptr, std::make_shared<const model::Metadata>(std::move(map)));
   const auto info = info_of(encoded.file);
   keep(txnid, {std::move(encoded.file), std::move(encoded.fresh)});
   return info;
@@ -132,8 +136,9 @@ void TableReplica::perform(const Fetch& e) {
   const auto* like = last_.map ? &last_ : nullptr;
   for (const auto& [txnid, pending] : pending_)
     if (like == nullptr || pending.file.map->txnseq > like->map->txnseq) like = &pending.file;
-  auto job = std::make_unique<FetchJob>(host_, name_, uuid_, *root, e.from, like,
-                                        [this, txnid = e.txnid](base::Result<FetchedFile> result) { fetched(txnid, std::move(result)); });
+  auto job = std::make_unique<FetchJob>(
+      host_, name_, uuid_, *root, e.from, like,
+      [this, txnid = e.txnid](base::Result<FetchedFile> result) { fetched(txnid, std::move(result)); });
   auto* started = job.get();
   jobs_[e.txnid] = std::move(job);
   started->start();
@@ -154,15 +159,17 @@ void TableReplica::perform(const Persist& e) {
   if (it == pending_.end()) {
     FileInfo none;
     none.txnid = e.txnid;
-    return feed(Persisted{now(), host_.wall_ms(), none, base::fail(base::Code::unavailable, "the file is not here any more")});
+    return feed(
+        Persisted{now(), host_.wall_ms(), none, base::fail(base::Code::unavailable, "the file is not here any more")});
   }
   auto info = info_of(it->second.file);
   info.stored_ms = host_.wall_ms();
-  host_.files().put(uuid_, name_, info, it->second.nodes, [this, alive = std::weak_ptr<bool>(alive_), info](base::Status status) {
-    if (!alive.lock()) return;
-    feed(Persisted{now(), host_.wall_ms(), info, std::move(status)});
-    if (last_.map) let_go();
-  });
+  host_.files().put(uuid_, name_, info, it->second.nodes,
+                    [this, alive = std::weak_ptr<bool>(alive_), info](base::Status status) {
+                      if (!alive.lock()) return;
+                      feed(Persisted{now(), host_.wall_ms(), info, std::move(status)});
+                      if (last_.map) let_go();
+                    });
 }
 
 void TableReplica::perform(const Answer& e) {
@@ -176,7 +183,8 @@ void TableReplica::perform(const Answer& e) {
 void TableReplica::perform(const Current& e) {
   auto file = file_of(e.file.txnid);
   if (!file) {
-    base::log(base::Level::error, "metadata-unreadable", {{"table", name_}, {"txn", to_string(e.file.txnid)}, {"error", to_string(file.error())}});
+    base::log(base::Level::error, "metadata-unreadable",
+              {{"table", name_}, {"txn", to_string(e.file.txnid)}, {"error", to_string(file.error())}});
     return;
   }
   last_ = std::move(*file);

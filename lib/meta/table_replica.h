@@ -1,4 +1,5 @@
-// TableReplica: the shell around proto::MetadataReplica: one table's files on this metadata server, by the table's uuid.
+// TableReplica: the shell around proto::MetadataReplica: one table's files on this metadata server, by the table's
+// uuid.
 //
 // Use
 //   replica.config_seen(config);                  // each read of TableConfig
@@ -76,7 +77,8 @@ class TableReplica {
   void perform(const proto::replica::Seen& e);
   void perform(const proto::replica::Delete& e);
   void perform(const proto::replica::Alarm& e);
-  base::Result<proto::replica::FileInfo> build(const Ticket& ticket, const model::TxnId& base, const model::TxnId& txnid);
+  base::Result<proto::replica::FileInfo> build(const Ticket& ticket, const model::TxnId& base,
+                                               const model::TxnId& txnid);
   base::Result<wire::MetadataFile> file_of(const model::TxnId& txnid);
   void fetched(const model::TxnId& txnid, base::Result<FetchedFile> result);
   void keep(const model::TxnId& txnid, Pending pending);

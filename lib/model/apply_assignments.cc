@@ -70,11 +70,8 @@ base::Status apply(Draft& draft, const ops::Replace& op) {
     return conflict("assignment", "partition " + to_string(p.id) + " has no assignment " + to_string(op.from));
   if (find_assignment(p, op.to.server) != nullptr)  // S55
     return refused("server-twice", op.to.server.name + " has partition " + to_string(p.id) + " already");
-  p.moves.push_back({.attempt = op.attempt,
-                     .from = op.from,
-                     .to = op.to.id,
-                     .from_dead = op.from_dead,
-                     .since = draft.file.txnseq});
+  p.moves.push_back(
+      {.attempt = op.attempt, .from = op.from, .to = op.to.id, .from_dead = op.from_dead, .since = draft.file.txnseq});
   p.assignments.insert(from + 1, {.server = op.to.server,
                                   .id = op.to.id,
                                   .slot = from->slot,
@@ -91,7 +88,8 @@ base::Status apply(Draft& draft, const ops::MarkAvailable& op) {
   Partition p = *found;
   const auto expect_server = [&](const Assignment& a) -> base::Status {
     if (a.server != op.server)
-      return refused("assignment", "assignment " + to_string(a.id) + " is on " + a.server.name + ", not " + op.server.name);
+      return refused("assignment",
+                     "assignment " + to_string(a.id) + " is on " + a.server.name + ", not " + op.server.name);
     return base::ok();
   };
   if (const auto a = iterator_of(p, op.assignment); a != p.assignments.end()) {
@@ -144,7 +142,8 @@ base::Status apply(Draft& draft, const ops::RemoveDead& op) {
   };
   for (const auto& p : draft.file.partitions)
     if (holds(p.assignments) || (p.split && (holds(p.split->low.assignments) || holds(p.split->high.assignments))))
-      return conflict("assigned", op.server.name + " still has partition " + to_string(p.id) + ": replace it there first");
+      return conflict("assigned",
+                      op.server.name + " still has partition " + to_string(p.id) + ": replace it there first");
   for (auto& e : draft.file.ended)
     std::erase_if(e.parent_assignments, [&](const Assignment& a) { return a.server == op.server; });
   return base::ok();

@@ -121,9 +121,8 @@ base::Status apply(Draft& draft, const ops::FinalizeSplit& op) {
                               .high = split.high.id,
                               .at = draft.file.txnseq,
                               .parent_assignments = parent.assignments});
-  std::stable_sort(draft.file.ended.begin(), draft.file.ended.end(), [](const auto& a, const auto& b) {
-    return std::pair(a.at, a.region) < std::pair(b.at, b.region);
-  });
+  std::stable_sort(draft.file.ended.begin(), draft.file.ended.end(),
+                   [](const auto& a, const auto& b) { return std::pair(a.at, a.region) < std::pair(b.at, b.region); });
   // Parent out, children in, in one transaction: no file has a hole or an overlap (S41).
   draft.file.partitions.erase(parent.region);
   draft.changed(make_partition(draft, parent, split.low, {parent.interval.begin, split.point}, op.ready));

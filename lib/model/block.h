@@ -31,15 +31,15 @@ struct BlockHeader {
   PartitionId partition;
   Region region;
   Epoch epoch;
-  Lsn first;               // LSN of the first record; 0 for local blocks
-  uint32_t records = 0;    // LSNs first … first + records - 1
-  uint32_t length = 0;     // payload bytes, at most kBlockMax
-  Epoch prev_epoch;        // of the block before this in the partition's log; zero for the first
-  Lsn prev_lsn;            // LSN of the last record of that block
-  uint32_t prev_crc = 0;   // its header CRC, which covers its payload CRC
-  Lsn commit;              // commit LSN known when it was built; push: the LSN before `first`
-  uint64_t leader_ms = 0;  // wall clock of the builder; for expiry, never for safety
-  uint64_t elapsed_ms = 0; // CLOCK_BOOTTIME since the block before, at most 60 s
+  Lsn first;                                 // LSN of the first record; 0 for local blocks
+  uint32_t records = 0;                      // LSNs first … first + records - 1
+  uint32_t length = 0;                       // payload bytes, at most kBlockMax
+  Epoch prev_epoch;                          // of the block before this in the partition's log; zero for the first
+  Lsn prev_lsn;                              // LSN of the last record of that block
+  uint32_t prev_crc = 0;                     // its header CRC, which covers its payload CRC
+  Lsn commit;                                // commit LSN known when it was built; push: the LSN before `first`
+  uint64_t leader_ms = 0;                    // wall clock of the builder; for expiry, never for safety
+  uint64_t elapsed_ms = 0;                   // CLOCK_BOOTTIME since the block before, at most 60 s
   uint32_t payload_crc = 0, header_crc = 0;  // CRC-32C
 
   Lsn last() const { return {records == 0 ? first.value : first.value + records - 1}; }

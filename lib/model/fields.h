@@ -17,12 +17,12 @@
   __VA_OPT__(CANTLE_EACH_AGAIN_ CANTLE_PARENS_(visitor, __VA_ARGS__))
 #define CANTLE_EACH_AGAIN_() CANTLE_EACH_
 
-#define CANTLE_FIELDS(...)                                                   \
-  template <class Visitor>                                                   \
-  void each_field(Visitor&& visitor) {                                       \
-    __VA_OPT__(CANTLE_EXPAND_(CANTLE_EACH_(visitor, __VA_ARGS__)))           \
-  }                                                                          \
-  template <class Visitor>                                                   \
-  void each_field(Visitor&& visitor) const {                                 \
-    __VA_OPT__(CANTLE_EXPAND_(CANTLE_EACH_(visitor, __VA_ARGS__)))           \
+#define CANTLE_FIELDS(...)                                         \
+  template <class Visitor>                                         \
+  void each_field(Visitor&& visitor) {                             \
+    __VA_OPT__(CANTLE_EXPAND_(CANTLE_EACH_(visitor, __VA_ARGS__))) \
+  }                                                                \
+  template <class Visitor>                                         \
+  void each_field(Visitor&& visitor) const {                       \
+    __VA_OPT__(CANTLE_EXPAND_(CANTLE_EACH_(visitor, __VA_ARGS__))) \
   }

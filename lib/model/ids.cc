@@ -14,10 +14,13 @@ base::Status validate_name(std::string_view what, std::string_view name, bool di
   if (name.empty() || name.size() > kNameMax)
     return base::fail(base::Code::invalid, std::string(what) + " must have 1 to 63 characters");
   if (!lower(name[0]) && !(digit_first && digit(name[0])))
-    return base::fail(base::Code::invalid, std::string(what) + " '" + base::escape(name) + "' must start with a lower-case letter" + (digit_first ? " or a digit" : ""));
+    return base::fail(base::Code::invalid, std::string(what) + " '" + base::escape(name) +
+                                               "' must start with a lower-case letter" +
+                                               (digit_first ? " or a digit" : ""));
   for (const char c : name)
     if (!lower(c) && !digit(c) && extra.find(c) == std::string_view::npos)
-      return base::fail(base::Code::invalid, std::string(what) + " '" + base::escape(name) + "' may have only a-z, 0-9 and " + std::string(extra));
+      return base::fail(base::Code::invalid, std::string(what) + " '" + base::escape(name) +
+                                                 "' may have only a-z, 0-9 and " + std::string(extra));
   return base::ok();
 }
 

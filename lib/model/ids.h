@@ -36,7 +36,8 @@ struct Id128 {
   }
   // `raw` must be 16 bytes: invalid otherwise.
   static base::Result<Id128> from_bytes(std::string_view raw) {
-    if (raw.size() != 16) return base::fail(base::Code::invalid, "an id has 16 bytes, not " + std::to_string(raw.size()));
+    if (raw.size() != 16)
+      return base::fail(base::Code::invalid, "an id has 16 bytes, not " + std::to_string(raw.size()));
     Id128 id;
     std::memcpy(id.bytes.data(), raw.data(), 16);
     return id;
@@ -75,9 +76,9 @@ std::string to_string(const Number<Tag, Int>& n) {
   return std::to_string(n.value);
 }
 
-using TxnSeq = Number<struct TxnSeqTag, uint64_t>;            // place in the chain of METADATA files; 1 = creation
-using Epoch = Number<struct EpochTag, uint64_t>;              // quorum: government; push: the server's incarnation
-using Lsn = Number<struct LsnTag, uint64_t>;                  // from 1, contiguous within a partition; 0 = before the first
+using TxnSeq = Number<struct TxnSeqTag, uint64_t>;  // place in the chain of METADATA files; 1 = creation
+using Epoch = Number<struct EpochTag, uint64_t>;    // quorum: government; push: the server's incarnation
+using Lsn = Number<struct LsnTag, uint64_t>;        // from 1, contiguous within a partition; 0 = before the first
 using Incarnation = Number<struct IncarnationTag, uint64_t>;  // +1 at each start of a server
 using Region = Number<struct RegionTag, uint32_t>;            // a partition's short number
 using ExtentId = Number<struct ExtentTag, uint32_t>;

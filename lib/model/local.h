@@ -98,8 +98,8 @@ struct PushStreamRow {
   bool snapshot = false;  // one is under way
   uint64_t sent_bytes = 0;
   uint64_t retry_in_ms = 0;
-  CANTLE_FIELDS(id, table, source, partition, server, own, target, state, why, caught_up, confirmed, end, snapshot, sent_bytes,
-                retry_in_ms)
+  CANTLE_FIELDS(id, table, source, partition, server, own, target, state, why, caught_up, confirmed, end, snapshot,
+                sent_bytes, retry_in_ms)
 };
 struct PushProofRow {
   std::string table;
@@ -118,7 +118,8 @@ struct PushList {
   std::string paused;     // why nothing moves at all; empty: it does
   CANTLE_FIELDS(streams, proofs, holds, more, all_done, paused)
 };
-// hold, release, requeue, wake: empty for all; else a table, a server, or at least four digits of a partition or assignment id.
+// hold, release, requeue, wake: empty for all; else a table, a server, or at least four digits of a partition or
+// assignment id.
 struct PushAsk {
   std::string which;
   CANTLE_FIELDS(which)

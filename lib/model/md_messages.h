@@ -28,19 +28,19 @@ namespace cantle::model {
 // md.change. `change` names the request for ever: sent again, even to another server, it is applied once.
 struct MdChange {
   std::string table;
-  TxnId base;               // none: on whatever is current (`base: latest`); else only on exactly this one
+  TxnId base;  // none: on whatever is current (`base: latest`); else only on exactly this one
   ChangeId change;
-  TxnSeq since;             // of the requester's map when it drew `change`: 256 transactions later nobody knows the outcome
+  TxnSeq since;  // of the requester's map when it drew `change`: 256 transactions later nobody knows the outcome
   std::string ops;
   std::vector<ServerId> metadata_servers;  // CREATE_TABLE: empty for all live ones
-  uint32_t deadline_ms = 0;  // 0: kMdChangeDeadline
-  bool gather = false;       // MARK_AVAILABLE: may wait 100 ms for company
+  uint32_t deadline_ms = 0;                // 0: kMdChangeDeadline
+  bool gather = false;                     // MARK_AVAILABLE: may wait 100 ms for company
   CANTLE_FIELDS(table, base, change, since, ops, metadata_servers, deadline_ms, gather)
 };
 struct MdChangeReply {
   TableUuid table_uuid;
-  TxnId txnid;      // of the transaction that has the change in it; none when it was found in the chain
-  TxnSeq txnseq;    // current when answered, at or past the change
+  TxnId txnid;           // of the transaction that has the change in it; none when it was found in the chain
+  TxnSeq txnseq;         // current when answered, at or past the change
   bool already = false;  // it was in the chain before this request
   CANTLE_FIELDS(table_uuid, txnid, txnseq, already)
 };
@@ -50,7 +50,7 @@ struct MdChangeReply {
 struct MdStore {
   std::string table;
   TableUuid table_uuid;
-  TxnId base;        // none: the table is being created
+  TxnId base;  // none: the table is being created
   TxnSeq base_txnseq;
   ChangeId change;
   std::string ops;
@@ -76,8 +76,8 @@ struct MdAbort {
 // md.outcome: what became of a change?
 enum class ChangeOutcome : uint8_t {
   committed = 1,
-  absent = 2,   // not in the chain at `txnseq`, and nobody here works on it; a try elsewhere may still be under way
-  working = 3,  // this server is at it
+  absent = 2,     // not in the chain at `txnseq`, and nobody here works on it; a try elsewhere may still be under way
+  working = 3,    // this server is at it
   forgotten = 4,  // more than 256 transactions ago: nobody can tell
 };
 struct MdOutcome {
@@ -133,7 +133,7 @@ struct MdGetReply {
   std::string hash;
   uint64_t age_ms = 0;
   bool stale = false;
-  bool unchanged = false;  // have_txnid is current
+  bool unchanged = false;          // have_txnid is current
   std::vector<std::string> nodes;  // the root first
   CANTLE_FIELDS(table_uuid, txnid, txnseq, hash, age_ms, stale, unchanged, nodes)
 };
@@ -224,18 +224,18 @@ struct MdMembersReply {
 struct MdTableStatus {
   std::string name;
   TableUuid table_uuid;
-  bool member = false;      // in metadata_servers
-  bool current = false;     // the local file is the current one
-  bool regressed = false;   // refuses: the coordination service shows less than it did (S36)
+  bool member = false;     // in metadata_servers
+  bool current = false;    // the local file is the current one
+  bool regressed = false;  // refuses: the coordination service shows less than it did (S36)
   bool dropped = false;
   TxnId txnid;
-  TxnSeq txnseq;            // of the local file
-  TxnSeq coord_txnseq;      // as last read
+  TxnSeq txnseq;        // of the local file
+  TxnSeq coord_txnseq;  // as last read
   uint64_t age_ms = 0;
   uint64_t partitions = 0;
-  uint32_t files = 0;       // METADATA files kept
-  uint32_t working = 0;     // changes under way or waiting
-  std::string alarm;        // empty: none
+  uint32_t files = 0;                          // METADATA files kept
+  uint32_t working = 0;                        // changes under way or waiting
+  std::string alarm;                           // empty: none
   std::map<std::string, std::string> driving;  // attempt -> what it waits for
   CANTLE_FIELDS(name, table_uuid, member, current, regressed, dropped, txnid, txnseq, coord_txnseq, age_ms, partitions,
                 files, working, alarm, driving)
@@ -248,7 +248,7 @@ struct MdStatusReply {
   Incarnation incarnation;
   std::string version;
   bool coord_connected = false;
-  bool reserve = false;     // space for 16 files is held back
+  bool reserve = false;  // space for 16 files is held back
   std::vector<MdTableStatus> tables;
   CANTLE_FIELDS(server, role, cluster, cluster_uuid, incarnation, version, coord_connected, reserve, tables)
 };

@@ -24,7 +24,7 @@ namespace cantle::model {
 struct Envelope {
   std::string table;
   TableUuid table_uuid;
-  PartitionId partition;   // the receiver's partition: a child, when a parent's data goes to a child's server
+  PartitionId partition;  // the receiver's partition: a child, when a parent's data goes to a child's server
   TxnSeq txnseq;
   ServerId from;
   Incarnation incarnation;       // of the sender
@@ -46,7 +46,7 @@ struct PushWrite {
   CANTLE_FIELDS(envelope, records, count, wall_ms, settled)
 };
 struct PushWriteReply {
-  Lsn lsn;  // in the receiver's log, of the last record
+  Lsn lsn;               // in the receiver's log, of the last record
   uint64_t wall_ms = 0;  // receiver's clock: peers compare clocks on these
   CANTLE_FIELDS(lsn, wall_ms)
 };
@@ -67,7 +67,7 @@ struct PushRead {
   CANTLE_FIELDS(envelope, key)
 };
 struct PushReadReply {
-  bool found = false;    // a record or a tombstone
+  bool found = false;  // a record or a tombstone
   bool deleted = false;
   Version version;
   std::string value;
@@ -92,8 +92,8 @@ struct PushScanEntry {
 };
 struct PushScanReply {
   std::vector<PushScanEntry> entries;  // in the order of the scan
-  bool more = false;   // a limit ended it: it has everything of the range up to `resume` only
-  std::string resume;  // forward: the next key to look at; reverse: everything at or above it is in
+  bool more = false;                   // a limit ended it: it has everything of the range up to `resume` only
+  std::string resume;                  // forward: the next key to look at; reverse: everything at or above it is in
   Lsn lsn;
   CANTLE_FIELDS(entries, more, resume, lsn)
 };
@@ -103,8 +103,8 @@ enum class BulkKind : uint8_t { log = 1, snapshot = 2 };
 struct BulkBegin {
   Envelope envelope;
   BulkKind kind = BulkKind::log;
-  Interval interval;       // what the target should have of this
-  uint64_t snapshot = 0;   // snapshot: a number drawn by the sender; the same number resumes
+  Interval interval;      // what the target should have of this
+  uint64_t snapshot = 0;  // snapshot: a number drawn by the sender; the same number resumes
   CANTLE_FIELDS(envelope, kind, interval, snapshot)
 };
 struct BulkBeginReply {
@@ -159,7 +159,7 @@ constexpr size_t kDigestEntriesMax = 4096;
 // restarted server is caught up with that replica.
 struct BulkEnd {
   Envelope envelope;
-  LogPoint through;  // in the sender's log of the source partition
+  LogPoint through;     // in the sender's log of the source partition
   uint64_t healed = 0;  // everything up to there was offered since the receiver asked with this `heal`
   CANTLE_FIELDS(envelope, through, healed)
 };

@@ -33,7 +33,7 @@ struct Metadata {
   std::string prev_hash;  // SHA-256 of the predecessor's root, 32 bytes; empty for the first
   TxnSeq txnseq;
   bool dropped = false;
-  Region next_region;  // the lowest region number never used
+  Region next_region;             // the lowest region number never used
   std::vector<ChangeId> changes;  // of the last kChangeIdsMax transactions, newest last
   std::map<std::string, std::string> options;
   Partitions partitions;              // in key order

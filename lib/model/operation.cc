@@ -13,7 +13,8 @@ namespace detail {
 
 base::Result<Partition> Draft::partition(const PartitionId& id) const {
   const auto* p = file.find(id);
-  if (p == nullptr) return conflict("partition", "no partition " + to_string(id) + " in txnseq " + to_string(file.txnseq));
+  if (p == nullptr)
+    return conflict("partition", "no partition " + to_string(id) + " in txnseq " + to_string(file.txnseq));
   return *p;
 }
 
@@ -87,7 +88,8 @@ base::Result<Metadata> begin_draft(const Metadata* before, std::span<const Opera
   for (const auto& op : operations.subspan(1))
     if (std::holds_alternative<ops::CreateTable>(op)) return refused("create", "CREATE_TABLE comes first and once");
   if (before == nullptr && !creates) return base::fail(base::Code::no_such_table, "there is no such table");
-  if (before != nullptr && creates) return base::fail(base::Code::exists, "there is a table " + before->name + " already");
+  if (before != nullptr && creates)
+    return base::fail(base::Code::exists, "there is a table " + before->name + " already");
   if (before == nullptr) {
     Metadata first;
     first.txnseq = {1};
@@ -132,11 +134,8 @@ ops::SplitPartition draw_split(const Partition& parent, std::string point, const
     for (const auto& s : servers.empty() ? own : servers) c.assignments.push_back({s, AssignmentId::draw(random)});
     return c;
   };
-  ops::SplitPartition op{.partition = parent.id,
-                         .attempt = AttemptId::draw(random),
-                         .point = std::move(point),
-                         .low = {},
-                         .high = {}};
+  ops::SplitPartition op{
+      .partition = parent.id, .attempt = AttemptId::draw(random), .point = std::move(point), .low = {}, .high = {}};
   op.low = child(low);
   op.high = child(high);
   return op;

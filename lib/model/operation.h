@@ -94,7 +94,8 @@ struct SplitPartition {
   friend bool operator==(const SplitPartition&, const SplitPartition&) = default;
 };
 
-// Of a split or a move: the barrier has passed. Expects it before the barrier. What has to be filled becomes INITIALIZING.
+// Of a split or a move: the barrier has passed. Expects it before the barrier. What has to be filled becomes
+// INITIALIZING.
 struct Initialize {
   PartitionId partition;
   AttemptId attempt;
@@ -191,7 +192,7 @@ constexpr uint32_t kReplicasMax = 9;
 constexpr size_t kPartitionsAtCreation = 16384;
 
 struct ApplyContext {
-  TxnId txnid;            // of the new file
+  TxnId txnid;  // of the new file
   ChangeId change;
   std::string base_hash;  // root hash of the base; empty for CREATE_TABLE
 };

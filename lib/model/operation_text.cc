@@ -8,11 +8,13 @@ namespace cantle::model {
 namespace {
 
 constexpr std::array<std::string_view, std::variant_size_v<Operation>> kNames = {
-    "CREATE_TABLE", "DROP_TABLE", "SET_OPTION",     "SPLIT",         "INITIALIZE",  "FINALIZE_SPLIT", "ABORT_SPLIT",
+    "CREATE_TABLE", "DROP_TABLE",     "SET_OPTION",    "SPLIT",       "INITIALIZE",  "FINALIZE_SPLIT", "ABORT_SPLIT",
     "REPLACE",      "MARK_AVAILABLE", "FINALIZE_MOVE", "CANCEL_MOVE", "REMOVE_DEAD", "SWEEP_ENDED"};
 
 template <class T>
-concept HasFields = requires(const T& t) { t.each_field([](auto&&...) {}); };
+concept HasFields = requires(const T& t) {
+  t.each_field([](auto&&...) {});
+};
 
 class Printer {
  public:
@@ -26,9 +28,13 @@ class Printer {
 
  private:
   template <class Tag>
-  void print(const Id128<Tag>& id) { *out_ += to_string(id); }
+  void print(const Id128<Tag>& id) {
+    *out_ += to_string(id);
+  }
   template <class Tag, class Int>
-  void print(const Number<Tag, Int>& n) { *out_ += to_string(n); }
+  void print(const Number<Tag, Int>& n) {
+    *out_ += to_string(n);
+  }
   void print(const std::string& bytes) { *out_ += base::escape(bytes); }
   void print(const ServerId& id) { *out_ += id.name; }
   void print(bool b) { *out_ += b ? "yes" : "no"; }

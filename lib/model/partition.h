@@ -30,7 +30,9 @@ enum class AssignmentState : uint8_t {
   available = 3,     // has everything, answers reads
   leaving = 4,       // replaced; answers reads until the move is final
 };
-constexpr bool answers_reads(AssignmentState s) { return s == AssignmentState::available || s == AssignmentState::leaving; }
+constexpr bool answers_reads(AssignmentState s) {
+  return s == AssignmentState::available || s == AssignmentState::leaving;
+}
 
 struct Assignment {
   ServerId server;
@@ -83,7 +85,7 @@ struct Partition {
   Region region;
   Interval interval;
   PartitionState state = PartitionState::active;
-  TxnSeq min_txnseq;  // txnseq of the last change of this entry: callers with an older map are sent back
+  TxnSeq min_txnseq;   // txnseq of the last change of this entry: callers with an older map are sent back
   PartitionId parent;  // the partition it was split from; none for the first
   Region parent_region;
   std::vector<Assignment> assignments;  // in slot order; a replacement stands behind the replaced
@@ -111,6 +113,5 @@ struct EndedPartition {
 
 const Assignment* find_assignment(const Partition& partition, const ServerId& server);
 const Assignment* find_assignment(const Partition& partition, const AssignmentId& id);
-
 
 }  // namespace cantle::model

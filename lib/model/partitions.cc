@@ -102,9 +102,8 @@ const Partition& Partitions::operator[](size_t i) const {
 }
 
 Partitions::const_iterator Partitions::at_or_before(std::string_view key) const {
-  auto chunk = std::upper_bound(chunks_.begin(), chunks_.end(), key, [](std::string_view k, const ChunkPtr& c) {
-    return k < c->front()->interval.begin;
-  });
+  auto chunk = std::upper_bound(chunks_.begin(), chunks_.end(), key,
+                                [](std::string_view k, const ChunkPtr& c) { return k < c->front()->interval.begin; });
   if (chunk == chunks_.begin()) return end();
   --chunk;
   auto it = std::upper_bound((*chunk)->begin(), (*chunk)->end(), key,
@@ -190,9 +189,8 @@ void Partitions::order_in(const Ptr& partition) {
     chunks_.push_back(std::make_shared<const Chunk>(Chunk{partition}));
     return;
   }
-  auto it = std::upper_bound(chunks_.begin(), chunks_.end(), partition, [](const Ptr& p, const ChunkPtr& c) {
-    return ordered(*p, *c->front());
-  });
+  auto it = std::upper_bound(chunks_.begin(), chunks_.end(), partition,
+                             [](const Ptr& p, const ChunkPtr& c) { return ordered(*p, *c->front()); });
   if (it != chunks_.begin()) --it;
   Chunk chunk = **it;
   chunk.insert(std::upper_bound(chunk.begin(), chunk.end(), partition,
@@ -208,9 +206,8 @@ void Partitions::order_in(const Ptr& partition) {
 }
 
 void Partitions::order_out(const Partition& partition) {
-  auto it = std::upper_bound(chunks_.begin(), chunks_.end(), partition, [](const Partition& p, const ChunkPtr& c) {
-    return ordered(p, *c->front());
-  });
+  auto it = std::upper_bound(chunks_.begin(), chunks_.end(), partition,
+                             [](const Partition& p, const ChunkPtr& c) { return ordered(p, *c->front()); });
   CHECK(it != chunks_.begin());
   --it;
   Chunk chunk = **it;

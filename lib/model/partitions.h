@@ -61,8 +61,14 @@ class Partitions {
       --at_;
       return *this;
     }
-    const_iterator operator++(int) { auto old = *this; return ++*this, old; }
-    const_iterator operator--(int) { auto old = *this; return --*this, old; }
+    const_iterator operator++(int) {
+      auto old = *this;
+      return ++*this, old;
+    }
+    const_iterator operator--(int) {
+      auto old = *this;
+      return --*this, old;
+    }
     bool operator==(const const_iterator& o) const { return chunk_ == o.chunk_ && at_ == o.at_; }
 
    private:

@@ -14,10 +14,10 @@
 
 namespace cantle::model {
 
-constexpr size_t kKeyMax = 480;                     // bytes; LMDB's 511 less the extent prefix
-constexpr size_t kValueMax = size_t{1} << 20;       // bytes
-constexpr size_t kBlockMax = size_t{4} << 20;       // bytes of payload in one block
-constexpr size_t kBatchRecordsMax = 10000;          // records in one batch request
+constexpr size_t kKeyMax = 480;                // bytes; LMDB's 511 less the extent prefix
+constexpr size_t kValueMax = size_t{1} << 20;  // bytes
+constexpr size_t kBlockMax = size_t{4} << 20;  // bytes of payload in one block
+constexpr size_t kBatchRecordsMax = 10000;     // records in one batch request
 
 enum class Op : uint8_t { put = 1, del = 2 };
 

@@ -123,8 +123,8 @@ base::Result<TableConfig> parse_table_config(std::string_view text) {
       return base::fail(std::move(set).error().wrap("TableConfig: " + std::string(key)));
     if (!known) c.others.emplace(key, value);
   }
-  for (const std::string_view key : {"table_uuid", "keyspace", "replication", "replicas", "metadata_txnid", "metadata_txnseq",
-                                     "metadata_hash", "metadata_servers"})
+  for (const std::string_view key : {"table_uuid", "keyspace", "replication", "replicas", "metadata_txnid",
+                                     "metadata_txnseq", "metadata_hash", "metadata_servers"})
     if (!seen.contains(key)) return base::fail(base::Code::invalid, "TableConfig: " + std::string(key) + " is missing");
   return c;
 }
@@ -142,7 +142,8 @@ void set_current(TableConfig& config, const Metadata& file, std::string hash) {
 }
 
 bool is_member(const TableConfig& config, const ServerId& server) {
-  return std::find(config.metadata_servers.begin(), config.metadata_servers.end(), server) != config.metadata_servers.end();
+  return std::find(config.metadata_servers.begin(), config.metadata_servers.end(), server) !=
+         config.metadata_servers.end();
 }
 
 namespace {

@@ -26,7 +26,9 @@ constexpr std::array kRules = {
     Rule{"txnseq", "no entry is newer than its file"},
     Rule{"server-twice", "no server stands twice in one partition or child"},
     Rule{"slot", "each slot has one assignment, or two of which one replaces the other"},
-    Rule{"split", "the split point lies inside the partition, each child has one assignment a slot, and a source is the parent's assignment on that server"},
+    Rule{"split",
+         "the split point lies inside the partition, each child has one assignment a slot, and a source is the "
+         "parent's assignment on that server"},
     Rule{"move", "a move joins two assignments of one slot whose states fit"},
     Rule{"ended", "ended partitions are in order and not among the living"},
     Rule{"racks", "no two replicas of a partition stand in one rack, as long as there are enough racks"},
@@ -38,14 +40,17 @@ tl::unexpected<base::Error> broken(std::string_view rule, std::string text) {
   return base::fail(std::move(error));
 }
 
-std::string name_of(const Partition& p) { return "partition " + to_string(p.id) + " (region " + to_string(p.region) + ")"; }
+std::string name_of(const Partition& p) {
+  return "partition " + to_string(p.id) + " (region " + to_string(p.region) + ")";
+}
 
 // --- one partition ---------------------------------------------------------------------------------
 
 base::Status check_servers(const std::vector<Assignment>& list, const std::string& where) {
   std::set<ServerId> servers;
   for (const auto& a : list) {
-    if (auto valid = validate_server_id(a.server.name); !valid) return broken("limits", where + ": " + valid.error().text);
+    if (auto valid = validate_server_id(a.server.name); !valid)
+      return broken("limits", where + ": " + valid.error().text);
     if (!servers.insert(a.server).second) return broken("server-twice", where + " has " + a.server.name + " twice");
   }
   return base::ok();
@@ -58,8 +63,7 @@ bool move_states_fit(const Assignment& from, const Assignment& to) {
       return from.state == AssignmentState::available || from.state == AssignmentState::initializing;
     case AssignmentState::available:
       return from.state == AssignmentState::leaving || from.state == AssignmentState::initializing;
-    case AssignmentState::leaving:
-      return false;
+    case AssignmentState::leaving: return false;
   }
   return false;
 }
@@ -100,7 +104,8 @@ base::Status check_slots(const Metadata& file, const Partition& p) {
       if (move == nullptr && !alone_fits)
         return broken("slot", name_of(p) + ": " + a.server.name + " is replaced or replaces, but there is no move");
       if (move != nullptr && move->from != a.id)
-        return broken("slot", name_of(p) + ": in slot " + std::to_string(a.slot) + " the new one stands before the old one");
+        return broken("slot",
+                      name_of(p) + ": in slot " + std::to_string(a.slot) + " the new one stands before the old one");
     } else if (move == nullptr || move->to != a.id || move->from != first[a.slot]->id) {
       return broken("slot", name_of(p) + ": slot " + std::to_string(a.slot) + " has two assignments and no move");
     }
@@ -133,7 +138,8 @@ base::Status check_split(const Metadata& file, const Partition& p) {
     return broken("state", name_of(p) + " has a state that does not fit");
   if (!p.split) return base::ok();
   const auto& s = *p.split;
-  if (s.phase != SplitPhase::barrier && s.phase != SplitPhase::filling) return broken("split", name_of(p) + ": no such phase");
+  if (s.phase != SplitPhase::barrier && s.phase != SplitPhase::filling)
+    return broken("split", name_of(p) + ": no such phase");
   if (s.point <= p.interval.begin || !p.interval.contains(s.point))
     return broken("split", name_of(p) + ": the point " + base::escape(s.point) + " is not inside");
   if (s.point.size() > kKeyMax) return broken("limits", name_of(p) + ": the split point is too long");
@@ -172,8 +178,10 @@ base::Status check_ids(const Metadata& file, const Partition& p) {
   base::Status status = base::ok();
   each_id(p, [&](std::string_view id) {
     if (!status) return;
-    if (id == kNone) status = broken("ids", name_of(p) + " has an id that is none");
-    else if (file.partitions.count_id(id) != 1) status = broken("ids", name_of(p) + ": id " + base::to_hex(id) + " stands twice");
+    if (id == kNone)
+      status = broken("ids", name_of(p) + " has an id that is none");
+    else if (file.partitions.count_id(id) != 1)
+      status = broken("ids", name_of(p) + ": id " + base::to_hex(id) + " stands twice");
   });
   return status;
 }
@@ -186,7 +194,8 @@ base::Status check_regions(const Metadata& file, const Partition& p) {
   for (const auto r : {p.split->low.region, p.split->high.region})
     if (!below(r) || file.partitions.get(r) != nullptr)
       return broken("region", name_of(p) + ": the region number of a child is out of range or used twice");
-  if (p.split->low.region == p.split->high.region) return broken("region", name_of(p) + ": its children share a region number");
+  if (p.split->low.region == p.split->high.region)
+    return broken("region", name_of(p) + ": its children share a region number");
   return base::ok();
 }
 
@@ -205,10 +214,12 @@ base::Status check_partition(const Metadata& file, const Partition& p) {
 // --- the whole -------------------------------------------------------------------------------------
 
 base::Status check_head(const Metadata& file) {
-  if (file.format < kFormatMin || file.format > kFormatMax) return broken("format", "format " + std::to_string(file.format));
+  if (file.format < kFormatMin || file.format > kFormatMax)
+    return broken("format", "format " + std::to_string(file.format));
   if (auto valid = validate_table_name(file.name); !valid) return broken("name", valid.error().text);
   if (file.table.none()) return broken("name", "the table has no uuid");
-  if (file.replicas < 1 || file.replicas > kReplicasMax) return broken("replicas", std::to_string(file.replicas) + " replicas");
+  if (file.replicas < 1 || file.replicas > kReplicasMax)
+    return broken("replicas", std::to_string(file.replicas) + " replicas");
   for (const auto& [name, value] : file.options)
     if (auto valid = validate_option(name, value); !valid) return broken("options", valid.error().text);
   const bool first = file.txnseq.value == 1;
@@ -247,8 +258,7 @@ std::string key_text(const std::string& key) { return key.empty() ? "the end of 
 base::Status check_neighbours(const Partitions& all, Partitions::const_iterator p) {
   if (p->interval.empty()) return broken("cover", name_of(*p) + " is empty");
   const auto next = std::next(p);
-  if (p == all.begin() && !p->interval.begin.empty())
-    return broken("cover", "hole before " + name_of(*p));
+  if (p == all.begin() && !p->interval.begin.empty()) return broken("cover", "hole before " + name_of(*p));
   if (next == all.end()) {
     if (!p->interval.end.empty()) return broken("cover", "hole after " + name_of(*p));
     return base::ok();
@@ -314,8 +324,10 @@ size_t racks_known(const Racks& racks) {
   std::set<std::string> names;
   size_t alone = 0;
   for (const auto& [server, rack] : racks) {
-    if (rack.empty()) alone++;
-    else names.insert(rack);
+    if (rack.empty())
+      alone++;
+    else
+      names.insert(rack);
   }
   return names.size() + alone;
 }
@@ -326,7 +338,9 @@ base::Status check_racks(const std::vector<Assignment>& list, const std::string&
     const auto it = racks.find(a.server);
     if (it == racks.end() || it->second.empty() || a.state == AssignmentState::leaving) continue;
     const auto [other, fresh] = seen.emplace(it->second, a.server);
-    if (!fresh) return broken("racks", where + ": " + other->second.name + " and " + a.server.name + " stand in rack " + it->second);
+    if (!fresh)
+      return broken("racks",
+                    where + ": " + other->second.name + " and " + a.server.name + " stand in rack " + it->second);
   }
   return base::ok();
 }

@@ -33,7 +33,8 @@ Version Version::make(base::WallMs ms, uint16_t counter, ServerNumber server, In
 }
 
 base::Result<Version> Version::from_bytes(std::string_view raw) {
-  if (raw.size() != 20) return base::fail(base::Code::invalid, "a version has 20 bytes, not " + std::to_string(raw.size()));
+  if (raw.size() != 20)
+    return base::fail(base::Code::invalid, "a version has 20 bytes, not " + std::to_string(raw.size()));
   Version v;
   std::memcpy(v.bytes.data(), raw.data(), 20);
   return v;

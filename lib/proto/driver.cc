@@ -59,8 +59,10 @@ void DriverBase::on(const AbortAsked& in, Effects& out) {
   if (abort_asked_) return;
   abort_asked_ = true;
   abort_reason_ = in.reason;
-  if (phase_ == Phase::idle) look(in.now, out);
-  else hinted_ = true;
+  if (phase_ == Phase::idle)
+    look(in.now, out);
+  else
+    hinted_ = true;
 }
 
 void DriverBase::on(const Looked& in, Effects& out) {
@@ -86,8 +88,7 @@ void DriverBase::on(const Changed& in, Effects& out) {
   refusal_ = in.status.error().text;
   switch (in.status.error().code) {
     case base::Code::denied:
-    case base::Code::no_such_table:
-      return act(in.now, end(Outcome::failed, base::to_string(in.status.error())), out);
+    case base::Code::no_such_table: return act(in.now, end(Outcome::failed, base::to_string(in.status.error())), out);
     case base::Code::outcome_unknown:  // S27: it may have happened: look at once
       if (backoff_.count() == 0) {
         retry_later(in.now);

@@ -45,12 +45,29 @@ struct World {
 
 namespace driver {
 // Inputs.
-struct Begin { base::Instant now; };
-struct Tick { base::Instant now; };
-struct Hint { base::Instant now; };  // something may have changed: a watch, a notification
-struct Looked { base::Instant now; uint64_t number = 0; base::Result<World> world; };
-struct Changed { base::Instant now; uint64_t number = 0; base::Status status; };  // ok: committed
-struct AbortAsked { base::Instant now; std::string reason; };
+struct Begin {
+  base::Instant now;
+};
+struct Tick {
+  base::Instant now;
+};
+struct Hint {
+  base::Instant now;
+};  // something may have changed: a watch, a notification
+struct Looked {
+  base::Instant now;
+  uint64_t number = 0;
+  base::Result<World> world;
+};
+struct Changed {
+  base::Instant now;
+  uint64_t number = 0;
+  base::Status status;
+};  // ok: committed
+struct AbortAsked {
+  base::Instant now;
+  std::string reason;
+};
 using Input = std::variant<Begin, Tick, Hint, Looked, Changed, AbortAsked>;
 
 // Effects.
@@ -120,10 +137,10 @@ class DriverBase {
   void retry_later(base::Instant now);
 
   Phase phase_ = Phase::idle;
-  uint64_t number_ = 0;       // of the last Look or Submit
+  uint64_t number_ = 0;  // of the last Look or Submit
   base::Instant next_look_, asked_at_;
   base::Duration backoff_{0};
-  bool hinted_ = false;       // while a question was out
+  bool hinted_ = false;  // while a question was out
   bool abort_asked_ = false;
   std::string abort_reason_, refusal_;
   driver::Waiting waiting_;

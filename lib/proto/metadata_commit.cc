@@ -61,13 +61,16 @@ void MetadataCommit::on(const Tick& in, Effects& out) {
     if (phase_ == Phase::ended) return;
   }
   if (!backoff_.take(in.now)) return;
-  if (phase_ == Phase::reading) out.emplace_back(Read{.fresh = true});
-  else if (phase_ == Phase::looking) out.emplace_back(Read{.fresh = true});
-  else if (phase_ == Phase::storing) store_where_missing(out);
+  if (phase_ == Phase::reading)
+    out.emplace_back(Read{.fresh = true});
+  else if (phase_ == Phase::looking)
+    out.emplace_back(Read{.fresh = true});
+  else if (phase_ == Phase::storing)
+    store_where_missing(out);
 }
 
-// The requester has waited long enough. What is certain not to have happened is said so; a swap that may have happened is
-// looked into a little longer, and then fenced, so that the answer can be certain.
+// The requester has waited long enough. What is certain not to have happened is said so; a swap that may have happened
+// is looked into a little longer, and then fenced, so that the answer can be certain.
 void MetadataCommit::overdue(base::Instant now, Effects& out) {
   out_of_time_ = true;
   const bool late = now >= request_.deadline + kMdResolve;
@@ -77,7 +80,8 @@ void MetadataCommit::overdue(base::Instant now, Effects& out) {
     case Phase::looking:
     case Phase::searching:
       if (!late) return;
-      return reply(base::fail(base::Code::outcome_unknown, "the answer to the swap of TableConfig did not come in time"), out);
+      return reply(
+          base::fail(base::Code::outcome_unknown, "the answer to the swap of TableConfig did not come in time"), out);
     default:
       if (ambiguous_) return look(out);
       return give_up(now, out);
@@ -148,7 +152,8 @@ void MetadataCommit::base_loaded(const MapPtr& map, Effects& out) {
   if (request_.since.value != 0 && map->txnseq.value > request_.since.value + model::kChangeIdsMax)
     return reply(base::fail(base::Code::outcome_unknown, "more than 256 transactions ago: nobody remembers"), out);
   if (!request_.base.none() && request_.base != map->txnid) {
-    base::Error error(base::Code::conflict, "the table is at txnseq " + to_string(map->txnseq) + ", not at the base that was named");
+    base::Error error(base::Code::conflict,
+                      "the table is at txnseq " + to_string(map->txnseq) + ", not at the base that was named");
     error.txnseq = map->txnseq.value;
     error.detail = to_string(map->txnid);
     return reply(base::fail(std::move(error)), out);
@@ -216,8 +221,7 @@ void MetadataCommit::swap_if_majority(Effects& out) {
 void MetadataCommit::on(const Swapped& in, Effects& out) {
   if (phase_ != Phase::swapping) return;
   switch (in.result) {
-    case SwapResult::done:
-      return succeed(txnid_, built_->map->txnseq, false, out);
+    case SwapResult::done: return succeed(txnid_, built_->map->txnseq, false, out);
     case SwapResult::unknown:
       if (MUTANT("connection_loss_is_failure")) return give_up(in.now, out);
       ambiguous_ = true;
@@ -225,9 +229,7 @@ void MetadataCommit::on(const Swapped& in, Effects& out) {
     case SwapResult::conflict:
       // Refused at this version. An earlier try at it, whose answer was lost, may be what moved it.
       return look(out);
-    case SwapResult::unsent:
-      enter(Phase::looking);
-      return backoff_.failed(in.now);
+    case SwapResult::unsent: enter(Phase::looking); return backoff_.failed(in.now);
   }
 }
 

@@ -4,7 +4,8 @@
 // It reads TableConfig at some version, applies the operations to the file named there, has the result stored by a
 // majority of the servers listed there, and swaps TableConfig at that version. A swap refused is looked into: the
 // change may be in the chain already (an own earlier try, S28), or only the version has moved (a fence, a server that
-// joined); else it starts over on the new base. A swap whose answer was lost is looked into as well, never guessed (S27).
+// joined); else it starts over on the new base. A swap whose answer was lost is looked into as well, never guessed
+// (S27).
 //
 // Use
 //   for (auto& e : commit.step(Proposed{now})) perform(e);
@@ -41,25 +42,49 @@ namespace commit {
 
 struct Request {
   model::ChangeId change;
-  model::TxnId base;      // none: any
-  model::TxnSeq since;    // 0: not said
-  bool creates = false;   // CREATE_TABLE
+  model::TxnId base;                              // none: any
+  model::TxnSeq since;                            // 0: not said
+  bool creates = false;                           // CREATE_TABLE
   std::vector<model::ServerId> metadata_servers;  // creates: who will store it, not empty
   base::Instant deadline;
 };
 
-struct Proposed { base::Instant now; };
-struct Tick { base::Instant now; };
-struct ConfigRead { base::Instant now; ConfigAnswer answer; };
-struct Loaded { base::Instant now; base::Result<MapPtr> map; };
+struct Proposed {
+  base::Instant now;
+};
+struct Tick {
+  base::Instant now;
+};
+struct ConfigRead {
+  base::Instant now;
+  ConfigAnswer answer;
+};
+struct Loaded {
+  base::Instant now;
+  base::Result<MapPtr> map;
+};
 struct BuiltFile {
   MapPtr map;
   std::string hash;
 };
-struct Built { base::Instant now; base::Result<BuiltFile> file; };
-struct Stored { base::Instant now; model::ServerId by; model::TxnId txnid; base::Status status; };
-struct Swapped { base::Instant now; SwapResult result = SwapResult::unknown; };
-struct Fenced { base::Instant now; SwapResult result = SwapResult::unknown; };
+struct Built {
+  base::Instant now;
+  base::Result<BuiltFile> file;
+};
+struct Stored {
+  base::Instant now;
+  model::ServerId by;
+  model::TxnId txnid;
+  base::Status status;
+};
+struct Swapped {
+  base::Instant now;
+  SwapResult result = SwapResult::unknown;
+};
+struct Fenced {
+  base::Instant now;
+  SwapResult result = SwapResult::unknown;
+};
 using Input = std::variant<Proposed, Tick, ConfigRead, Loaded, Built, Stored, Swapped, Fenced>;
 
 struct Read {
@@ -130,10 +155,10 @@ class MetadataCommit {
  private:
   enum class Phase : uint8_t {
     idle,
-    reading,    // TableConfig, to begin on it
-    loading,    // the file that it names
+    reading,  // TableConfig, to begin on it
+    loading,  // the file that it names
     building,
-    storing,    // until a majority has it
+    storing,  // until a majority has it
     swapping,
     looking,    // TableConfig, after a swap that was refused or whose answer was lost
     searching,  // loading the file that it names now, to look for the change in its chain
@@ -171,12 +196,12 @@ class MetadataCommit {
   base::Random* random_;
   Phase phase_ = Phase::idle;
   Backoff backoff_;
-  VersionedConfig config_;   // as read; when creating: what it shall be, version kCreateVersion
+  VersionedConfig config_;  // as read; when creating: what it shall be, version kCreateVersion
   MapPtr base_;
-  model::TxnId txnid_;       // of the attempt
+  model::TxnId txnid_;  // of the attempt
   std::optional<commit::BuiltFile> built_;
   std::set<model::ServerId> stored_, asked_;
-  bool ambiguous_ = false;   // a swap at config_.version is out whose answer was lost
+  bool ambiguous_ = false;  // a swap at config_.version is out whose answer was lost
   bool out_of_time_ = false;
 };
 

@@ -35,15 +35,18 @@ void MetadataMember::on(const Tick& in, Effects& out) {
     if (phase_ == Phase::ended) return;
   }
   if (!backoff_.take(in.now)) return;
-  if (phase_ == Phase::reading) out.emplace_back(Read{});
-  else if (phase_ == Phase::storing) store(out);
+  if (phase_ == Phase::reading)
+    out.emplace_back(Read{});
+  else if (phase_ == Phase::storing)
+    store(out);
 }
 
 void MetadataMember::overdue(base::Instant now, Effects& out) {
   const bool may_have_happened = ambiguous_ || phase_ == Phase::swapping;
   if (may_have_happened && now < request_.deadline + kMdResolve) return;
   if (may_have_happened)
-    return reply(base::fail(base::Code::outcome_unknown, "the answer to the swap of the list did not come in time"), out);
+    return reply(base::fail(base::Code::outcome_unknown, "the answer to the swap of the list did not come in time"),
+                 out);
   if (phase_ == Phase::storing)
     return reply(base::fail(base::Code::unavailable, std::to_string(stored_.size()) + " of the " +
                                                          std::to_string(wanted_list().size()) +
@@ -61,7 +64,8 @@ void MetadataMember::on(const ConfigRead& in, Effects& out) {
   config_ = **in.answer;
   if (settled()) return reply(Members{config_.config.metadata_servers, config_.config.metadata_txnseq}, out);
   if (wanted_list().empty())
-    return reply(base::fail(base::Code::invalid, request_.server.name + " is the last metadata server of the table"), out);
+    return reply(base::fail(base::Code::invalid, request_.server.name + " is the last metadata server of the table"),
+                 out);
   enter(Phase::loading);
   out.emplace_back(Load{config_.config.metadata_txnid});
 }
@@ -123,16 +127,10 @@ void MetadataMember::swap(Effects& out) {
 void MetadataMember::on(const Swapped& in, Effects& out) {
   if (phase_ != Phase::swapping) return;
   switch (in.result) {
-    case SwapResult::done:
-      return reply(Members{wanted_list(), config_.config.metadata_txnseq}, out);
-    case SwapResult::conflict:
-      return read(out);
-    case SwapResult::unknown:
-      ambiguous_ = true;
-      return read(out);
-    case SwapResult::unsent:
-      enter(Phase::reading);
-      return backoff_.failed(in.now);
+    case SwapResult::done: return reply(Members{wanted_list(), config_.config.metadata_txnseq}, out);
+    case SwapResult::conflict: return read(out);
+    case SwapResult::unknown: ambiguous_ = true; return read(out);
+    case SwapResult::unsent: enter(Phase::reading); return backoff_.failed(in.now);
   }
 }
 

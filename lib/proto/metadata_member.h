@@ -1,10 +1,11 @@
-// MetadataMember takes one metadata server into a table's list, or out of it (design/metadata.md, "Metadata servers come
-// and go"). It runs on the server that joins, or on any member for a leave.
+// MetadataMember takes one metadata server into a table's list, or out of it (design/metadata.md, "Metadata servers
+// come and go"). It runs on the server that joins, or on any member for a leave.
 //
 // Join: fetch the current file, then swap oneself into the list at the version read; lost the race: from the start.
 // Leave: have a majority of the *remaining* servers store the current file durably, then swap the list (S30).
 //
-// Use: as MetadataCommit. Read, Load, Store, Swap, Reply are performed alike; Store concerns the file that Load brought.
+// Use: as MetadataCommit. Read, Load, Store, Swap, Reply are performed alike; Store concerns the file that Load
+// brought.
 //
 // Invariants
 //   * A leave is swapped only at the version at which a majority of the remaining had the file named there.
@@ -29,12 +30,30 @@ struct Request {
   base::Instant deadline;
 };
 
-struct Asked { base::Instant now; };
-struct Tick { base::Instant now; };
-struct ConfigRead { base::Instant now; ConfigAnswer answer; };
-struct Loaded { base::Instant now; base::Result<MapPtr> map; };
-struct Stored { base::Instant now; model::ServerId by; model::TxnId txnid; base::Status status; };
-struct Swapped { base::Instant now; SwapResult result = SwapResult::unknown; };
+struct Asked {
+  base::Instant now;
+};
+struct Tick {
+  base::Instant now;
+};
+struct ConfigRead {
+  base::Instant now;
+  ConfigAnswer answer;
+};
+struct Loaded {
+  base::Instant now;
+  base::Result<MapPtr> map;
+};
+struct Stored {
+  base::Instant now;
+  model::ServerId by;
+  model::TxnId txnid;
+  base::Status status;
+};
+struct Swapped {
+  base::Instant now;
+  SwapResult result = SwapResult::unknown;
+};
 using Input = std::variant<Asked, Tick, ConfigRead, Loaded, Stored, Swapped>;
 
 struct Read {

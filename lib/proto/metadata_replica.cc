@@ -35,8 +35,8 @@ void MetadataReplica::on(const ConfigSeen& in, Effects& out) {
   const auto& config = in.config.config;
   if (regression(config)) {
     const auto text = "the coordination service shows transaction " + to_string(config.metadata_txnid) + " at txnseq " +
-                      to_string(config.metadata_txnseq) + ", but " + to_string(seen_txnid_) + " was current at txnseq " +
-                      to_string(seen_txnseq_);
+                      to_string(config.metadata_txnseq) + ", but " + to_string(seen_txnid_) +
+                      " was current at txnseq " + to_string(seen_txnseq_);
     if (regressed_ != text) out.emplace_back(Alarm{text});
     regressed_ = text;
     return;
@@ -104,7 +104,9 @@ void MetadataReplica::persist(Wanted& wanted, Effects& out) {
 }
 
 void MetadataReplica::on(const StoreAsked& in, Effects& out) {
-  const auto refuse = [&](base::Code code, std::string text) { out.emplace_back(Answer{in.ticket, base::fail(code, std::move(text))}); };
+  const auto refuse = [&](base::Code code, std::string text) {
+    out.emplace_back(Answer{in.ticket, base::fail(code, std::move(text))});
+  };
   if (regressed()) return refuse(base::Code::regressed, regressed_);
   const auto have = files_.find(in.txnid);
   if (have != files_.end()) {
@@ -117,7 +119,8 @@ void MetadataReplica::on(const StoreAsked& in, Effects& out) {
     return refuse(base::Code::conflict, "txnseq " + to_string(seen_txnseq_) + " is current already");
   const auto under_way = wanted_.find(in.txnid);
   if (under_way != wanted_.end()) {
-    if (under_way->second.file.hash != in.hash) return refuse(base::Code::diverged, "this transaction came with another hash");
+    if (under_way->second.file.hash != in.hash)
+      return refuse(base::Code::diverged, "this transaction came with another hash");
     under_way->second.tickets.push_back(in.ticket);
     return;
   }
@@ -163,8 +166,8 @@ void MetadataReplica::on(const Built& in, Effects& out) {
     if (!in.file && in.file.error().code == base::Code::not_found) return fetch(wanted, out);  // no operations, no base
     if (!in.file || in.file->hash != wanted.file.hash || in.file->txnseq != wanted.file.txnseq) {
       const auto why = !in.file ? in.file.error().text : "they make a file with another hash";
-      out.emplace_back(Alarm{"the operations of transaction " + to_string(txnid) + " do not give here what they gave at " +
-                             wanted.proposer.name + ": " + why});
+      out.emplace_back(Alarm{"the operations of transaction " + to_string(txnid) +
+                             " do not give here what they gave at " + wanted.proposer.name + ": " + why});
       return settle(txnid, base::fail(base::Code::diverged, "the operations give another file here: " + why), out);
     }
     wanted.file.prev = in.file->prev;
@@ -252,8 +255,10 @@ void MetadataReplica::sweep(base::WallMs wall_ms, Effects& out) {
   std::vector<model::TxnId> gone;
   for (const auto& [txnid, file] : files_) {
     if (gone.size() >= kFilesDeletedAtOnce) break;
-    const bool recent = file.txnseq.value + kFilesKept > config.metadata_txnseq.value || file.stored_ms + keep_ms > wall_ms;
-    if (lost(file) || (!recent && txnid != config.metadata_txnid && file.txnseq < config.metadata_txnseq)) gone.push_back(txnid);
+    const bool recent =
+        file.txnseq.value + kFilesKept > config.metadata_txnseq.value || file.stored_ms + keep_ms > wall_ms;
+    if (lost(file) || (!recent && txnid != config.metadata_txnid && file.txnseq < config.metadata_txnseq))
+      gone.push_back(txnid);
   }
   for (const auto& txnid : gone) files_.erase(txnid);
   if (!gone.empty()) out.emplace_back(Delete{std::move(gone)});

@@ -54,21 +54,43 @@ struct Opened {  // first of all: what is on disk
   model::TxnId seen_txnid;  // the highest that was current; none: nothing
   model::TxnSeq seen_txnseq;
 };
-struct Tick { base::Instant now; base::WallMs wall_ms = 0; };
-struct ConfigSeen { base::Instant now; VersionedConfig config; };
+struct Tick {
+  base::Instant now;
+  base::WallMs wall_ms = 0;
+};
+struct ConfigSeen {
+  base::Instant now;
+  VersionedConfig config;
+};
 struct StoreAsked {
   base::Instant now;
   uint64_t ticket = 0;
-  model::TxnId base;       // none: no base, or one that is not named: the file must be fetched
-  model::TxnSeq txnseq;    // of the file
+  model::TxnId base;     // none: no base, or one that is not named: the file must be fetched
+  model::TxnSeq txnseq;  // of the file
   model::TxnId txnid;
   std::string hash;
   model::ServerId proposer;
 };
-struct Built { base::Instant now; uint64_t ticket = 0; base::Result<FileInfo> file; };
-struct Fetched { base::Instant now; model::TxnId txnid; base::Result<FileInfo> file; };
-struct Persisted { base::Instant now; base::WallMs wall_ms = 0; FileInfo file; base::Status status; };
-struct Aborted { base::Instant now; model::TxnId txnid; };  // md.abort
+struct Built {
+  base::Instant now;
+  uint64_t ticket = 0;
+  base::Result<FileInfo> file;
+};
+struct Fetched {
+  base::Instant now;
+  model::TxnId txnid;
+  base::Result<FileInfo> file;
+};
+struct Persisted {
+  base::Instant now;
+  base::WallMs wall_ms = 0;
+  FileInfo file;
+  base::Status status;
+};
+struct Aborted {
+  base::Instant now;
+  model::TxnId txnid;
+};  // md.abort
 using Input = std::variant<Opened, Tick, ConfigSeen, StoreAsked, Built, Fetched, Persisted, Aborted>;
 
 // Effects.
@@ -134,12 +156,12 @@ class MetadataReplica {
   void set_needed(bool needed) { needed_ = needed; }
 
  private:
-  struct Wanted {               // a file on its way to this disk
-    replica::FileInfo file;     // txnid, txnseq and hash at first
+  struct Wanted {            // a file on its way to this disk
+    replica::FileInfo file;  // txnid, txnseq and hash at first
     std::vector<uint64_t> tickets;
     // waiting: for the base, which is on its way too
     enum class Step : uint8_t { waiting, building, fetching, persisting } step = Step::fetching;
-    uint64_t builder = 0;       // ticket of the Build
+    uint64_t builder = 0;  // ticket of the Build
     model::TxnId base;
     model::ServerId proposer;
   };

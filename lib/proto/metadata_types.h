@@ -37,7 +37,8 @@ constexpr base::Duration kMetadataRetryFirst = std::chrono::milliseconds(50);
 constexpr base::Duration kMetadataRetryMost = std::chrono::seconds(1);
 constexpr base::Duration kMdChangeDeadline = std::chrono::seconds(10);  // when the requester names none
 constexpr base::Duration kMdChangeDeadlineMax = std::chrono::seconds(60);
-constexpr base::Duration kMdResolve = std::chrono::seconds(3);  // behind the deadline, to find out what became of a swap
+constexpr base::Duration kMdResolve =
+    std::chrono::seconds(3);  // behind the deadline, to find out what became of a swap
 
 // The wait between attempts.
 class Backoff {

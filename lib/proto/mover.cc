@@ -94,8 +94,10 @@ void Mover::take_peers(const View& view, Instant now) {
     if (same && !woke) continue;
     for (auto& [id, stream] : streams_) {
       if (stream->target().server != p.server) continue;
-      if (same) stream->wake();
-      else stream->peer_restarted(now);
+      if (same)
+        stream->wake();
+      else
+        stream->peer_restarted(now);
     }
   }
   shared_.peers = std::move(peers);
@@ -127,7 +129,8 @@ void Mover::plan_streams(Instant now, Effects& out) {
     copy.covered = covered(copy.held, *it->second, shared_.self);
     for (const auto& t : copy.targets) wanted[t.id] = {t, &copy.held};
   }
-  for (auto it = streams_.begin(); it != streams_.end();) it = wanted.contains(it->first) ? std::next(it) : streams_.erase(it);
+  for (auto it = streams_.begin(); it != streams_.end();)
+    it = wanted.contains(it->first) ? std::next(it) : streams_.erase(it);
   for (auto& [id, want] : wanted) {
     auto& stream = streams_[id];
     if (!stream) {
@@ -192,7 +195,8 @@ bool Mover::through(const Copy& copy, std::string* why) const {
   for (const auto& t : copy.targets) {
     auto it = streams_.find(t.id);
     if (it != streams_.end() && !it->second->held() && it->second->caught_up()) continue;
-    *why = it != streams_.end() && it->second->held() ? "held by an operator" : "the rest is still being pushed to " + t.server.name;
+    *why = it != streams_.end() && it->second->held() ? "held by an operator"
+                                                      : "the rest is still being pushed to " + t.server.name;
     return false;
   }
   return true;
@@ -275,11 +279,14 @@ bool names(const std::string& which, const Target& target) {
 void Mover::on(Asked& in, Effects& out) {
   if (in.verb == Verb::hold) holds_.insert(in.which);
   if (in.verb == Verb::release) {
-    if (in.which.empty()) holds_.clear();
-    else holds_.erase(in.which);
+    if (in.which.empty())
+      holds_.clear();
+    else
+      holds_.erase(in.which);
   }
   for (auto& [id, stream] : streams_) {
-    const bool held = std::any_of(holds_.begin(), holds_.end(), [&](const auto& w) { return names(w, stream->target()); });
+    const bool held =
+        std::any_of(holds_.begin(), holds_.end(), [&](const auto& w) { return names(w, stream->target()); });
     if (held != stream->held()) stream->hold(held);
     if (!names(in.which, stream->target())) continue;
     if (in.verb == Verb::requeue) stream->requeue(in.now, out);

@@ -39,8 +39,9 @@ bool takes_bulk(const Assignment& a, const model::ServerId& self) {
   return a.server != self && a.state != AssignmentState::proposed;
 }
 
-void add(const Source& from, const model::PartitionId& partition, model::TxnSeq min_txnseq, const model::Interval& interval,
-         const Assignment& to, const std::vector<Assignment>& pushers, std::vector<Target>* out) {
+void add(const Source& from, const model::PartitionId& partition, model::TxnSeq min_txnseq,
+         const model::Interval& interval, const Assignment& to, const std::vector<Assignment>& pushers,
+         std::vector<Target>* out) {
   Target t;
   t.id = {from.held.assignment, to.id};
   t.table = from.held.table;
@@ -67,15 +68,18 @@ void add_kept(const Source& from, const Partition& p, std::vector<Target>* out) 
     if (takes_bulk(a, from.self)) add(from, p.id, p.min_txnseq, p.interval, a, p.assignments, out);
   if (!p.split || p.split->phase != model::SplitPhase::filling) return;
   const model::Interval low{p.interval.begin, p.split->point}, high{p.split->point, p.interval.end};
-  const std::pair<const model::Child*, const model::Interval*> children[] = {{&p.split->low, &low}, {&p.split->high, &high}};
+  const std::pair<const model::Child*, const model::Interval*> children[] = {{&p.split->low, &low},
+                                                                             {&p.split->high, &high}};
   for (const auto& [child, interval] : children)
     for (const auto& a : child->assignments)
-      if (a.source.none() && takes_bulk(a, from.self)) add(from, child->id, p.min_txnseq, *interval, a, p.assignments, out);
+      if (a.source.none() && takes_bulk(a, from.self))
+        add(from, child->id, p.min_txnseq, *interval, a, p.assignments, out);
 }
 
 }  // namespace
 
-std::vector<Target> targets_of(const model::HeldPartition& held, const model::Metadata& map, const model::ServerId& self) {
+std::vector<Target> targets_of(const model::HeldPartition& held, const model::Metadata& map,
+                               const model::ServerId& self) {
   std::vector<Target> out;
   if (map.dropped || map.table != held.table_uuid) return out;
   Source from{held, map, self, {}};

@@ -27,13 +27,14 @@ struct Target {
   model::ServerId server;
   model::Interval interval;
   model::AssignmentState state = model::AssignmentState::available;
-  model::TxnSeq since, min_txnseq;  // of the target's assignment and of its partition's entry
+  model::TxnSeq since, min_txnseq;      // of the target's assignment and of its partition's entry
   std::vector<model::ServerId> others;  // servers that push to this target as well
-  std::vector<MarkKey> marks;    // where its position may stand: its own first, then those it goes on from
+  std::vector<MarkKey> marks;           // where its position may stand: its own first, then those it goes on from
   bool operator==(const Target&) const = default;
 };
 
-std::vector<Target> targets_of(const model::HeldPartition& held, const model::Metadata& map, const model::ServerId& self);
+std::vector<Target> targets_of(const model::HeldPartition& held, const model::Metadata& map,
+                               const model::ServerId& self);
 
 // Whether somebody else is responsible for every key of what is held: otherwise it may not be dropped, whoever
 // confirmed what (invariant 7).

@@ -59,9 +59,12 @@ void MoverStream::read_more(Instant now, Effects& out) {
   }
   read_ticket_ = ++shared_.tickets;
   stepped_in_ = true;
-  // Live marks end before records whose stamper has not said that they are settled, though live sends went on behind them.
-  const bool offer_own = (in_touch_ || healing_ != 0) && direct_bytes_ == 0 && target_.state == AssignmentState::available;
-  out.emplace_back(ReadLog{target_.id, read_ticket_, target_.source, read_at_, target_.interval, kReadBytes, offer_own});
+  // Live marks end before records whose stamper has not said that they are settled, though live sends went on behind
+  // them.
+  const bool offer_own =
+      (in_touch_ || healing_ != 0) && direct_bytes_ == 0 && target_.state == AssignmentState::available;
+  out.emplace_back(
+      ReadLog{target_.id, read_ticket_, target_.source, read_at_, target_.interval, kReadBytes, offer_own});
 }
 
 void MoverStream::on(LogRead in, Effects& out) {
@@ -75,8 +78,9 @@ void MoverStream::on(LogRead in, Effects& out) {
       return advance(in.now, out);
     case ReadEnd::not_contained:
       // The log was cut, or another directory took its place: from the last point that both know.
-      out.emplace_back(Note{true, "position", to_string(target_.partition), target_.server.name,
-                            "LSN " + to_string(mark_.at.lsn) + " is not in the log; going on from LSN " + to_string(in.restart.lsn)});
+      out.emplace_back(Note{
+          true, "position", to_string(target_.partition), target_.server.name,
+          "LSN " + to_string(mark_.at.lsn) + " is not in the log; going on from LSN " + to_string(in.restart.lsn)});
       reset();
       mark_.at = in.restart;
       verified_ = true;
@@ -93,8 +97,10 @@ void MoverStream::add_batch(LogBatch batch, Instant now, Effects& out) {
   read_at_ = batch.through;
   std::vector<Foreign> foreign;
   for (auto& f : batch.foreign) {
-    if (settled(f.entry.version)) ++shared_.counters.settled;
-    else foreign.push_back(std::move(f));
+    if (settled(f.entry.version))
+      ++shared_.counters.settled;
+    else
+      foreign.push_back(std::move(f));
   }
   const bool own = batch.own.count > 0;
   if (own) {
@@ -111,7 +117,8 @@ void MoverStream::add_batch(LogBatch batch, Instant now, Effects& out) {
   if (!own && foreign.empty()) items_.emplace_back().through = batch.through;  // nothing of it lay in the interval
 }
 
-void MoverStream::add_foreign(std::vector<Foreign> foreign, std::optional<model::LogPoint> through, Instant now, Effects& out) {
+void MoverStream::add_foreign(std::vector<Foreign> foreign, std::optional<model::LogPoint> through, Instant now,
+                              Effects& out) {
   size_t from = 0;
   while (from < foreign.size()) {
     Item& item = items_.emplace_back();
@@ -172,10 +179,11 @@ void MoverStream::send_own(Item& item, Instant now, Effects& out) {
 }
 
 void MoverStream::offer(Item& item, Instant now, Effects& out) {
-  // What the target may have itself, or get from its stamper, is offered always: two servers that send each other unoffered
-  // what came from the other would never end.
-  const bool may_be_there = std::any_of(item.foreign.begin(), item.foreign.end(),
-                                        [&](const auto& f) { return stamper_pushes(f.entry.version) || stamped_by_target(f.entry.version); });
+  // What the target may have itself, or get from its stamper, is offered always: two servers that send each other
+  // unoffered what came from the other would never end.
+  const bool may_be_there = std::any_of(item.foreign.begin(), item.foreign.end(), [&](const auto& f) {
+    return stamper_pushes(f.entry.version) || stamped_by_target(f.entry.version);
+  });
   if (direct_bytes_ > 0 && !may_be_there) {
     direct_bytes_ -= std::min(direct_bytes_, item.bytes);
     std::vector<uint32_t> all(item.foreign.size());
@@ -200,8 +208,10 @@ void MoverStream::on(const Digested& in, Effects& out) {
   --unanswered_;
   last_sent_ = in.now;
   if (!in.reply) {
-    if (slow_down(in.reply.error(), in.now, &it->offer_again)) it->offer = Offer::wanted;
-    else return fail(in.now, in.reply.error(), out);
+    if (slow_down(in.reply.error(), in.now, &it->offer_again))
+      it->offer = Offer::wanted;
+    else
+      return fail(in.now, in.reply.error(), out);
     return advance(in.now, out);
   }
   slow_ = {};
@@ -209,9 +219,13 @@ void MoverStream::on(const Digested& in, Effects& out) {
   const auto& lacking = in.reply->lacking;
   const size_t entries = it->foreign.size();
   if (!lacking.empty() && lacking.back() >= entries)
-    return fail(in.now, base::Error(Code::malformed, "an answer to a digest names entry " + std::to_string(lacking.back())), out);
-  if (lacking.size() * 10 >= entries * 9 && entries > 0) direct_bytes_ = kDirectBytes;
-  else direct_bytes_ = 0;
+    return fail(in.now,
+                base::Error(Code::malformed, "an answer to a digest names entry " + std::to_string(lacking.back())),
+                out);
+  if (lacking.size() * 10 >= entries * 9 && entries > 0)
+    direct_bytes_ = kDirectBytes;
+  else
+    direct_bytes_ = 0;
   if (lacking.empty()) {
     it->offer = Offer::none;
     it->foreign.clear();
@@ -270,8 +284,10 @@ void MoverStream::on(const Confirmed& in, Effects& out) {
     shared_.counters.records += records.count;
     shared_.counters.bytes += records.bytes->size();
     sent_bytes_ += records.bytes->size();
-    if (own) item.own_done = true;
-    else item.offer = Offer::none;
+    if (own)
+      item.own_done = true;
+    else
+      item.offer = Offer::none;
     return advance(in.now, out);
   }
 }
@@ -312,8 +328,9 @@ void MoverStream::pop(Instant now, Effects& out) {
     Item& item = items_.front();
     const bool live = item.through && item.through->lsn <= mark_.at.lsn;
     if (!item.done() && !live && !MUTANT("push_position_before_confirmed")) break;
-    if (!item.done()) unanswered_ -= (!item.own_done && item.own_ticket != 0 ? 1 : 0) +
-                                     (item.offer_ticket != 0 && (item.offer == Offer::asked || item.offer == Offer::sent) ? 1 : 0);
+    if (!item.done())
+      unanswered_ -= (!item.own_done && item.own_ticket != 0 ? 1 : 0) +
+                     (item.offer_ticket != 0 && (item.offer == Offer::asked || item.offer == Offer::sent) ? 1 : 0);
     if (item.through && item.through->lsn > mark_.at.lsn) {
       mark_.at = *item.through;
       moved = true;
@@ -378,7 +395,8 @@ void MoverStream::on(const EndTold& in, Effects& out) {
 
 void MoverStream::copy_more(Instant now, Effects& out) {
   // One chunk under way, the next one read meanwhile.
-  if (!items_.empty() && items_.front().own_ticket == 0 && now >= items_.front().own_retry) send_own(items_.front(), now, out);
+  if (!items_.empty() && items_.front().own_ticket == 0 && now >= items_.front().own_retry)
+    send_own(items_.front(), now, out);
   if (!items_.empty() && items_.front().own_done) {
     const bool last = items_.front().last;
     bytes_ -= items_.front().bytes;

@@ -57,7 +57,8 @@ void MoverStream::advance(Instant now, Effects& out) {
     progressed_at_ = now;
     stepped_in_ = false;
   }
-  if (overdue(now)) return fail(now, base::Error(Code::outcome_unknown, target_.server.name + " did not answer in time"), out);
+  if (overdue(now))
+    return fail(now, base::Error(Code::outcome_unknown, target_.server.name + " did not answer in time"), out);
   if (phase_ == Phase::sending) return fill(now, out);
   if (phase_ == Phase::copying) return copy_more(now, out);
   if (now < retry_at_) return;
@@ -111,8 +112,8 @@ void MoverStream::on(const SnapshotOpened& in, Effects& out) {
   ++shared_.counters.snapshots;
   record(in.now, true, out);
   out.emplace_back(Note{false, "snapshot", to_string(target_.partition), target_.server.name,
-                        "the journal does not reach back to LSN " + to_string(mark_.at.lsn) + ": copying, then the log from LSN " +
-                            to_string(mark_.snapshot_from.lsn)});
+                        "the journal does not reach back to LSN " + to_string(mark_.at.lsn) +
+                            ": copying, then the log from LSN " + to_string(mark_.snapshot_from.lsn)});
   begin(in.now, out);
 }
 
@@ -144,7 +145,8 @@ void MoverStream::heal(uint64_t number, Instant now, Effects& out) {
   told_.reset();
   want_snapshot_ = false;
   record(now, true, out);
-  out.emplace_back(Note{true, "heal", to_string(target_.partition), target_.server.name, "records may be missing there: offering everything"});
+  out.emplace_back(Note{true, "heal", to_string(target_.partition), target_.server.name,
+                        "records may be missing there: offering everything"});
   advance(now, out);
 }
 
@@ -187,7 +189,8 @@ void MoverStream::requeue(Instant now, Effects& out) {
 
 bool MoverStream::caught_up() const {
   const auto* l = log();
-  return loaded_ && goal_ && l != nullptr && items_.empty() && mark_.snapshot == 0 && !behind() && mark_.at.lsn >= goal_->lsn;
+  return loaded_ && goal_ && l != nullptr && items_.empty() && mark_.snapshot == 0 && !behind() &&
+         mark_.at.lsn >= goal_->lsn;
 }
 
 std::string MoverStream::state() const {
@@ -245,7 +248,8 @@ bool MoverStream::needs_snapshot() const {
 }
 
 bool MoverStream::grace_over(Instant now) const {
-  return !was_through_ || stepped_in_ || target_.state == AssignmentState::initializing || now - progressed_at_ >= kGrace;
+  return !was_through_ || stepped_in_ || target_.state == AssignmentState::initializing ||
+         now - progressed_at_ >= kGrace;
 }
 
 bool MoverStream::work_waits(Instant now) const {

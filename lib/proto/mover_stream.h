@@ -3,9 +3,9 @@
 // In order: the position is loaded; the stream is opened (bulk.begin) when the target is behind; batches of the log
 // are read, and sent several at a time; the position follows what is confirmed without a gap, and is recorded. What
 // this server stamped is sent as it is; what others stamped is offered as (key, version) first, and only what the
-// target lacks is sent; a target that live sends have reached all the time is offered everything. A target that the journal does not reach back to gets a snapshot first, and then the log from
-// where the index stood when the snapshot began (S22). Where the position has reached the log end that was measured
-// after the map, bulk.end says so (S43).
+// target lacks is sent; a target that live sends have reached all the time is offered everything. A target that the
+// journal does not reach back to gets a snapshot first, and then the log from where the index stood when the snapshot
+// began (S22). Where the position has reached the log end that was measured after the map, bulk.end says so (S43).
 //
 // Invariants
 //   * The position never passes a record that the target has not confirmed durable.
@@ -45,7 +45,7 @@ struct Peer {
 struct Shared {
   explicit Shared(base::Random& r) : random(r) {}
   base::Random& random;
-  bool paused = true;        // no view
+  bool paused = true;  // no view
   std::string paused_why = "the partition server has not been asked yet";
   model::ServerId self;
   model::ServerNumber number;
@@ -56,10 +56,10 @@ struct Shared {
   std::map<model::PartitionId, LogState> logs;
   uint64_t measure = 0, measured = 0;  // asked for, answered
   uint64_t tickets = 0;
-  size_t bytes = 0;          // read and not confirmed
+  size_t bytes = 0;  // read and not confirmed
   size_t active = 0;
   std::map<model::ServerId, size_t> active_at;
-  bool freed = false;        // a slot or bytes came free: somebody may be waiting for them
+  bool freed = false;  // a slot or bytes came free: somebody may be waiting for them
   Counters counters;
 };
 
@@ -85,11 +85,11 @@ class MoverStream {
   void on(const Confirmed& in, Effects& out);
   void on(const Digested& in, Effects& out);
   void on(const EndTold& in, Effects& out);
-  void pause();                                    // the view is gone
+  void pause();  // the view is gone
   void peer_restarted(base::Instant now);
   void hold(bool held);
   void wake();
-  void requeue(base::Instant now, Effects& out);   // from zero
+  void requeue(base::Instant now, Effects& out);  // from zero
 
   // What it is doing, for people and for the proof.
   const Target& target() const { return target_; }
@@ -111,9 +111,9 @@ class MoverStream {
     size_t bytes = 0;
     Records own;
     uint64_t own_ticket = 0;
-    base::Instant own_retry;                 // after OVERLOADED
+    base::Instant own_retry;  // after OVERLOADED
     bool own_done = true;
-    std::vector<Foreign> foreign;            // what is left of them
+    std::vector<Foreign> foreign;  // what is left of them
     Offer offer = Offer::none;
     uint64_t offer_ticket = 0;
     base::Instant offer_again;
@@ -150,7 +150,8 @@ class MoverStream {
   void fill(base::Instant now, Effects& out);
   void read_more(base::Instant now, Effects& out);
   void add_batch(LogBatch batch, base::Instant now, Effects& out);
-  void add_foreign(std::vector<Foreign> foreign, std::optional<model::LogPoint> through, base::Instant now, Effects& out);
+  void add_foreign(std::vector<Foreign> foreign, std::optional<model::LogPoint> through, base::Instant now,
+                   Effects& out);
   bool settled(const model::Version& version) const;
   bool stamper_pushes(const model::Version& version) const;
   bool stamped_by_target(const model::Version& version) const;
@@ -182,13 +183,13 @@ class MoverStream {
   uint64_t ticket_ = 0;       // of LoadMark, OpenSnapshot or SendBegin: what the phase waits for
   uint64_t read_ticket_ = 0;  // of a read under way
   uint64_t end_ticket_ = 0;
-  base::Instant last_sent_;   // for the deadline of answers
+  base::Instant last_sent_;  // for the deadline of answers
   size_t unanswered_ = 0;
 
   std::deque<Item> items_;
   size_t bytes_ = 0;
   model::LogPoint read_at_;
-  std::string read_key_;      // snapshot
+  std::string read_key_;  // snapshot
   bool read_last_ = false;
   size_t direct_bytes_ = 0;
   base::Duration slow_{0};
@@ -197,10 +198,10 @@ class MoverStream {
   base::Instant progressed_at_, recorded_at_, retry_at_, copy_retry_;
   base::Duration backoff_{0};
   std::string failure_;
-  uint64_t failures_ = 0;     // in a row
+  uint64_t failures_ = 0;  // in a row
 
-  uint64_t goal_measure_ = 0;                // the measurement that the goal waits for
-  std::optional<model::LogPoint> goal_;      // log end measured after the map at goal_txnseq_
+  uint64_t goal_measure_ = 0;            // the measurement that the goal waits for
+  std::optional<model::LogPoint> goal_;  // log end measured after the map at goal_txnseq_
   model::TxnSeq goal_txnseq_;
   struct Told {
     model::LogPoint through;

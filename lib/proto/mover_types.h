@@ -23,31 +23,33 @@
 namespace cantle::proto::mover {
 
 // --- Limits ------------------------------------------------------------------------------------
-constexpr size_t kReadBytes = size_t{1} << 20;         // asked of one read of the log or of the index
-constexpr size_t kStreamBytesMax = size_t{8} << 20;    // read and not confirmed, a stream
-constexpr size_t kMoverBytesMax = size_t{64} << 20;    // the same, all streams
-constexpr size_t kItemsMax = 64;                       // batches under way, a stream
-constexpr size_t kSnapshotBytes = size_t{3} << 20;     // a chunk of a snapshot; one is under way, one is read ahead
-constexpr size_t kActiveMax = 32;                      // streams that move data at once
+constexpr size_t kReadBytes = size_t{1} << 20;       // asked of one read of the log or of the index
+constexpr size_t kStreamBytesMax = size_t{8} << 20;  // read and not confirmed, a stream
+constexpr size_t kMoverBytesMax = size_t{64} << 20;  // the same, all streams
+constexpr size_t kItemsMax = 64;                     // batches under way, a stream
+constexpr size_t kSnapshotBytes = size_t{3} << 20;   // a chunk of a snapshot; one is under way, one is read ahead
+constexpr size_t kActiveMax = 32;                    // streams that move data at once
 constexpr size_t kActivePerServerMax = 8;
 constexpr base::Duration kGrace = std::chrono::seconds(1);              // that live sends get before the mover steps in
 constexpr base::Duration kRetryFirst = std::chrono::milliseconds(100);  // doubled at each failure, with jitter
 constexpr base::Duration kRetryMost = std::chrono::seconds(10);
-constexpr base::Duration kAnswerWithin = std::chrono::seconds(30);      // then the stream is opened anew
-constexpr base::Duration kEndQuick = std::chrono::milliseconds(250);    // between bulk.ends to one who may wait for them
-constexpr base::Duration kEndSlow = std::chrono::seconds(10);           // and to others
-constexpr base::Duration kMayWait = std::chrono::seconds(60);           // so long a restarted server may be catching up
-constexpr base::Duration kDeferFirst = std::chrono::milliseconds(200);  // before records are offered again that their stamper may send
+constexpr base::Duration kAnswerWithin = std::chrono::seconds(30);    // then the stream is opened anew
+constexpr base::Duration kEndQuick = std::chrono::milliseconds(250);  // between bulk.ends to one who may wait for them
+constexpr base::Duration kEndSlow = std::chrono::seconds(10);         // and to others
+constexpr base::Duration kMayWait = std::chrono::seconds(60);         // so long a restarted server may be catching up
+constexpr base::Duration kDeferFirst =
+    std::chrono::milliseconds(200);  // before records are offered again that their stamper may send
 constexpr base::Duration kDeferMost = std::chrono::seconds(2);
-constexpr int kDeferStalls = 3;                        // offers without progress, then they are sent after all
-constexpr size_t kDirectBytes = size_t{8} << 20;       // sent unoffered after a target lacked nearly all it was offered
-constexpr base::Duration kRecordEvery = std::chrono::milliseconds(200); // positions while they move; at once when they rest
-constexpr base::Duration kRecordLiveEvery = std::chrono::seconds(2);    // positions that live sends move
-constexpr base::Duration kSlowFirst = std::chrono::milliseconds(20);    // after OVERLOADED, if the target does not say
+constexpr int kDeferStalls = 3;                   // offers without progress, then they are sent after all
+constexpr size_t kDirectBytes = size_t{8} << 20;  // sent unoffered after a target lacked nearly all it was offered
+constexpr base::Duration kRecordEvery =
+    std::chrono::milliseconds(200);  // positions while they move; at once when they rest
+constexpr base::Duration kRecordLiveEvery = std::chrono::seconds(2);  // positions that live sends move
+constexpr base::Duration kSlowFirst = std::chrono::milliseconds(20);  // after OVERLOADED, if the target does not say
 constexpr base::Duration kSlowMost = std::chrono::seconds(1);
 constexpr base::Duration kProofRetry = std::chrono::seconds(1);
-constexpr int kProofTries = 5;                         // of one question
-constexpr base::Duration kForgetAfter = std::chrono::minutes(10);       // marks that nothing needs
+constexpr int kProofTries = 5;                                     // of one question
+constexpr base::Duration kForgetAfter = std::chrono::minutes(10);  // marks that nothing needs
 
 // --- Nouns -------------------------------------------------------------------------------------
 using Bytes = std::shared_ptr<const std::string>;
@@ -60,8 +62,8 @@ struct StreamId {
 
 // What is kept of a stream across restarts: the position, and a snapshot under way.
 struct Mark {
-  model::LogPoint at;        // everything up to here is confirmed durable at the target
-  uint64_t snapshot = 0;     // number of the snapshot under way; 0: none
+  model::LogPoint at;             // everything up to here is confirmed durable at the target
+  uint64_t snapshot = 0;          // number of the snapshot under way; 0: none
   model::LogPoint snapshot_from;  // s0: the log goes on from here once the snapshot is complete
   bool operator==(const Mark&) const = default;
 };
@@ -84,8 +86,8 @@ struct View {
 
 // State of a log held here.
 struct LogState {
-  model::LogPoint end;    // durable
-  model::Lsn oldest;      // first LSN that the journal still has; end + 1 if none
+  model::LogPoint end;  // durable
+  model::Lsn oldest;    // first LSN that the journal still has; end + 1 if none
   bool operator==(const LogState&) const = default;
 };
 
@@ -105,18 +107,42 @@ struct LogBatch {
 };
 
 // --- Inputs ------------------------------------------------------------------------------------
-struct Tick { base::Instant now; };
-struct ViewSeen { base::Instant now; View view; };
+struct Tick {
+  base::Instant now;
+};
+struct ViewSeen {
+  base::Instant now;
+  View view;
+};
 // The partd cannot be asked, or is another process than the one that showed the view: everything pauses.
-struct ViewLost { base::Instant now; std::string why; };
+struct ViewLost {
+  base::Instant now;
+  std::string why;
+};
 // All logs asked for, after everything that Measure named was done. `measure`: number of the last Measure it answers.
-struct LogsSeen { base::Instant now; uint64_t measure = 0; std::map<model::PartitionId, LogState> logs; };
+struct LogsSeen {
+  base::Instant now;
+  uint64_t measure = 0;
+  std::map<model::PartitionId, LogState> logs;
+};
 // What live sends had confirmed: everything up to `to`.
-struct LiveSeen { base::Instant now; StreamId stream; model::LogPoint to; };
-struct MarkLoaded { base::Instant now; StreamId stream; uint64_t ticket = 0; std::vector<std::pair<MarkKey, Mark>> found; };
+struct LiveSeen {
+  base::Instant now;
+  StreamId stream;
+  model::LogPoint to;
+};
+struct MarkLoaded {
+  base::Instant now;
+  StreamId stream;
+  uint64_t ticket = 0;
+  std::vector<std::pair<MarkKey, Mark>> found;
+};
 
 // Once, at the start: every mark that is kept, so that those nobody needs any more can be forgotten.
-struct MarksListed { base::Instant now; std::vector<MarkKey> keys; };
+struct MarksListed {
+  base::Instant now;
+  std::vector<MarkKey> keys;
+};
 
 enum class ReadEnd : uint8_t {
   batch = 1,
@@ -133,18 +159,48 @@ struct LogRead {
   model::LogPoint restart;
   std::string error;
 };
-struct SnapshotOpened { base::Instant now; StreamId stream; uint64_t ticket = 0; base::Result<model::LogPoint> from; };
+struct SnapshotOpened {
+  base::Instant now;
+  StreamId stream;
+  uint64_t ticket = 0;
+  base::Result<model::LogPoint> from;
+};
 struct SnapshotChunk {
   Records records;
   std::string through_key;
   bool last = false;
 };
-struct SnapshotRead { base::Instant now; StreamId stream; uint64_t ticket = 0; base::Result<SnapshotChunk> chunk; };
+struct SnapshotRead {
+  base::Instant now;
+  StreamId stream;
+  uint64_t ticket = 0;
+  base::Result<SnapshotChunk> chunk;
+};
 
-struct Began { base::Instant now; StreamId stream; uint64_t ticket = 0; base::Result<model::BulkBeginReply> reply; };
-struct Confirmed { base::Instant now; StreamId stream; uint64_t ticket = 0; base::Status status; };
-struct Digested { base::Instant now; StreamId stream; uint64_t ticket = 0; base::Result<model::DigestReply> reply; };
-struct EndTold { base::Instant now; StreamId stream; uint64_t ticket = 0; base::Status status; };
+struct Began {
+  base::Instant now;
+  StreamId stream;
+  uint64_t ticket = 0;
+  base::Result<model::BulkBeginReply> reply;
+};
+struct Confirmed {
+  base::Instant now;
+  StreamId stream;
+  uint64_t ticket = 0;
+  base::Status status;
+};
+struct Digested {
+  base::Instant now;
+  StreamId stream;
+  uint64_t ticket = 0;
+  base::Result<model::DigestReply> reply;
+};
+struct EndTold {
+  base::Instant now;
+  StreamId stream;
+  uint64_t ticket = 0;
+  base::Status status;
+};
 
 struct ProofChunk {
   std::vector<model::DigestEntry> entries;  // in key order
@@ -152,26 +208,55 @@ struct ProofChunk {
   bool last = false;
   model::Lsn applied;  // of the index it was read from
 };
-struct ProofRead { base::Instant now; model::AssignmentId own; uint64_t ticket = 0; base::Result<ProofChunk> chunk; };
-struct Proved { base::Instant now; model::AssignmentId own; uint64_t ticket = 0; base::Result<model::DigestReply> reply; };
-struct Dropped { base::Instant now; model::AssignmentId own; uint64_t ticket = 0; base::Status status; };
+struct ProofRead {
+  base::Instant now;
+  model::AssignmentId own;
+  uint64_t ticket = 0;
+  base::Result<ProofChunk> chunk;
+};
+struct Proved {
+  base::Instant now;
+  model::AssignmentId own;
+  uint64_t ticket = 0;
+  base::Result<model::DigestReply> reply;
+};
+struct Dropped {
+  base::Instant now;
+  model::AssignmentId own;
+  uint64_t ticket = 0;
+  base::Status status;
+};
 
 // What an operator says. `which`: empty for all; else a table, a server, or (a prefix of) a partition or assignment id.
 enum class Verb : uint8_t { hold = 1, release, requeue, wake };
-struct Asked { base::Instant now; Verb verb = Verb::wake; std::string which; };
+struct Asked {
+  base::Instant now;
+  Verb verb = Verb::wake;
+  std::string which;
+};
 
-using Input = std::variant<Tick, ViewSeen, ViewLost, LogsSeen, LiveSeen, MarksListed, MarkLoaded, LogRead, SnapshotOpened, SnapshotRead,
-                           Began, Confirmed, Digested, EndTold, ProofRead, Proved, Dropped, Asked>;
+using Input =
+    std::variant<Tick, ViewSeen, ViewLost, LogsSeen, LiveSeen, MarksListed, MarkLoaded, LogRead, SnapshotOpened,
+                 SnapshotRead, Began, Confirmed, Digested, EndTold, ProofRead, Proved, Dropped, Asked>;
 
 // --- Effects -----------------------------------------------------------------------------------
-struct LoadMark { StreamId stream; uint64_t ticket = 0; std::vector<MarkKey> keys; };  // all of them that there are
+struct LoadMark {
+  StreamId stream;
+  uint64_t ticket = 0;
+  std::vector<MarkKey> keys;
+};                   // all of them that there are
 struct RecordMark {  // durable, soon
   MarkKey key;
   model::PartitionId partition, target_partition;
   Mark mark;
 };
-struct ForgetMark { MarkKey key; };
-struct Measure { uint64_t number = 0; std::vector<model::PartitionId> partitions; };   // log ends, from now on
+struct ForgetMark {
+  MarkKey key;
+};
+struct Measure {
+  uint64_t number = 0;
+  std::vector<model::PartitionId> partitions;
+};  // log ends, from now on
 struct RefreshView {};
 struct ReadLog {
   StreamId stream;
@@ -182,7 +267,11 @@ struct ReadLog {
   size_t bytes = 0;
   bool offer_own = false;  // what this server stamped comes among the `foreign`, too: the target probably has it
 };
-struct OpenSnapshot { StreamId stream; uint64_t ticket = 0; model::PartitionId partition; };
+struct OpenSnapshot {
+  StreamId stream;
+  uint64_t ticket = 0;
+  model::PartitionId partition;
+};
 struct ReadSnapshot {
   StreamId stream;
   uint64_t ticket = 0;
@@ -191,11 +280,32 @@ struct ReadSnapshot {
   std::string after_key;  // empty: from the beginning
   size_t bytes = 0;
 };
-struct SendBegin { StreamId stream; uint64_t ticket = 0; model::ServerId to; model::BulkBegin message; };
+struct SendBegin {
+  StreamId stream;
+  uint64_t ticket = 0;
+  model::ServerId to;
+  model::BulkBegin message;
+};
 // The message without its records: they are in `records`.
-struct SendBlock { StreamId stream; uint64_t ticket = 0; model::ServerId to; model::BulkBlock message; Bytes records; };
-struct SendDigest { StreamId stream; uint64_t ticket = 0; model::ServerId to; model::Digest message; };
-struct SendEnd { StreamId stream; uint64_t ticket = 0; model::ServerId to; model::BulkEnd message; };
+struct SendBlock {
+  StreamId stream;
+  uint64_t ticket = 0;
+  model::ServerId to;
+  model::BulkBlock message;
+  Bytes records;
+};
+struct SendDigest {
+  StreamId stream;
+  uint64_t ticket = 0;
+  model::ServerId to;
+  model::Digest message;
+};
+struct SendEnd {
+  StreamId stream;
+  uint64_t ticket = 0;
+  model::ServerId to;
+  model::BulkEnd message;
+};
 struct ReadProof {
   model::AssignmentId own;
   uint64_t ticket = 0;
@@ -204,7 +314,12 @@ struct ReadProof {
   std::string after_key;
   size_t entries = 0;
 };
-struct AskProof { model::AssignmentId own; uint64_t ticket = 0; model::ServerId to; model::Digest message; };
+struct AskProof {
+  model::AssignmentId own;
+  uint64_t ticket = 0;
+  model::ServerId to;
+  model::Digest message;
+};
 struct Drop {
   model::AssignmentId own;
   uint64_t ticket = 0;
@@ -214,7 +329,11 @@ struct Drop {
   model::TxnSeq txnseq;
   model::LogPoint end;
 };
-struct Note { bool warn = false; std::string event; std::string partition, server, text; };  // worth a line in the log
+struct Note {
+  bool warn = false;
+  std::string event;
+  std::string partition, server, text;
+};  // worth a line in the log
 
 using Effect = std::variant<LoadMark, RecordMark, ForgetMark, Measure, RefreshView, ReadLog, OpenSnapshot, ReadSnapshot,
                             SendBegin, SendBlock, SendDigest, SendEnd, ReadProof, AskProof, Drop, Note>;

@@ -12,7 +12,8 @@ using base::Instant;
 Proof::Proof(Shared& shared, model::HeldPartition held, Instant now)
     : shared_(shared), held_(std::move(held)), retry_at_(now) {}
 
-void Proof::advance(const std::vector<Target>& targets, const model::LogPoint& end, model::TxnSeq txnseq, Instant now, Effects& out) {
+void Proof::advance(const std::vector<Target>& targets, const model::LogPoint& end, model::TxnSeq txnseq, Instant now,
+                    Effects& out) {
   if (state_ == State::dropped) return;
   const bool running = state_ != State::waiting;
   if (running && !same(targets, end)) again(now, "the map, a target or our log changed during the proof");
@@ -23,7 +24,8 @@ void Proof::advance(const std::vector<Target>& targets, const model::LogPoint& e
   if (state_ == State::waiting && now >= retry_at_) start(targets, end, txnseq, now, out);
 }
 
-void Proof::start(const std::vector<Target>& targets, const model::LogPoint& end, model::TxnSeq txnseq, Instant now, Effects& out) {
+void Proof::start(const std::vector<Target>& targets, const model::LogPoint& end, model::TxnSeq txnseq, Instant now,
+                  Effects& out) {
   targets_ = targets;
   incarnations_ = incarnations(targets);
   end_ = end;
@@ -46,7 +48,8 @@ void Proof::read(Instant now, Effects& out) {
   state_ = State::reading;
   ticket_ = ++shared_.tickets;
   asked_at_ = now;
-  out.emplace_back(ReadProof{held_.assignment, ticket_, held_.partition, held_.interval, through_key_, model::kDigestEntriesMax});
+  out.emplace_back(
+      ReadProof{held_.assignment, ticket_, held_.partition, held_.interval, through_key_, model::kDigestEntriesMax});
 }
 
 void Proof::on(ProofRead in, Effects& out) {
@@ -89,8 +92,10 @@ void Proof::on(const Proved& in, Effects& out) {
   const Target& target = targets_[it->target];
   if (!in.reply) {
     const auto code = in.reply.error().code;
-    const bool passing = code == base::Code::unavailable || code == base::Code::outcome_unknown || code == base::Code::overloaded;
-    if (!passing || it->tries >= kProofTries) return again(in.now, target.server.name + ": " + base::to_string(in.reply.error()));
+    const bool passing =
+        code == base::Code::unavailable || code == base::Code::outcome_unknown || code == base::Code::overloaded;
+    if (!passing || it->tries >= kProofTries)
+      return again(in.now, target.server.name + ": " + base::to_string(in.reply.error()));
     it->ticket = 0;  // a question changes nothing: ask once more
     it->again = in.now + kProofRetry;
     why_ = "asks " + target.server.name + " again: " + in.reply.error().text;
@@ -119,7 +124,8 @@ void Proof::on(const Proved& in, Effects& out) {
   out.emplace_back(RefreshView{});
 }
 
-void Proof::viewed(const std::vector<Target>& targets, const model::LogPoint& end, model::TxnSeq txnseq, Instant now, Effects& out) {
+void Proof::viewed(const std::vector<Target>& targets, const model::LogPoint& end, model::TxnSeq txnseq, Instant now,
+                   Effects& out) {
   if (state_ != State::viewing) return;
   if (!same(targets, end)) return again(now, "the map, a target or our log changed during the proof");
   txnseq_ = txnseq;
@@ -136,8 +142,9 @@ void Proof::on(const Dropped& in, Effects& out) {
   state_ = State::dropped;
   why_.clear();
   ++shared_.counters.drops;
-  out.emplace_back(Note{false, "dropped", to_string(held_.partition), shared_.self.name,
-                        "proved " + std::to_string(proved_) + " keys at " + std::to_string(targets_.size()) + " targets"});
+  out.emplace_back(
+      Note{false, "dropped", to_string(held_.partition), shared_.self.name,
+           "proved " + std::to_string(proved_) + " keys at " + std::to_string(targets_.size()) + " targets"});
   out.emplace_back(RefreshView{});
 }
 

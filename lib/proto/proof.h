@@ -27,9 +27,11 @@ class Proof {
   Proof(Shared& shared, model::HeldPartition held, base::Instant now);
 
   // `targets` as they are now; all their streams are through. Begins, goes on, or begins anew if something changed.
-  void advance(const std::vector<Target>& targets, const model::LogPoint& end, model::TxnSeq txnseq, base::Instant now, Effects& out);
+  void advance(const std::vector<Target>& targets, const model::LogPoint& end, model::TxnSeq txnseq, base::Instant now,
+               Effects& out);
   // A view that was asked for after all ranges were proved has come.
-  void viewed(const std::vector<Target>& targets, const model::LogPoint& end, model::TxnSeq txnseq, base::Instant now, Effects& out);
+  void viewed(const std::vector<Target>& targets, const model::LogPoint& end, model::TxnSeq txnseq, base::Instant now,
+              Effects& out);
   void on(ProofRead in, Effects& out);
   void on(const Proved& in, Effects& out);
   void on(const Dropped& in, Effects& out);
@@ -45,7 +47,8 @@ class Proof {
 
  private:
   enum class State : uint8_t { waiting, reading, asking, viewing, dropping, dropped };
-  void start(const std::vector<Target>& targets, const model::LogPoint& end, model::TxnSeq txnseq, base::Instant now, Effects& out);
+  void start(const std::vector<Target>& targets, const model::LogPoint& end, model::TxnSeq txnseq, base::Instant now,
+             Effects& out);
   void read(base::Instant now, Effects& out);
   struct Ask {
     size_t target = 0;

@@ -66,15 +66,16 @@ void PushServer::Impl::fill(Table& t, Copy& c) {
 
 namespace {
 
-// Whose bulk.end speaks for the log of assignment `id`: its own, and those of the children that go on with its log. This
-// copy itself, if it is one of them: that log is its own.
+// Whose bulk.end speaks for the log of assignment `id`: its own, and those of the children that go on with its log.
+// This copy itself, if it is one of them: that log is its own.
 bool heard(const model::AssignmentId& id, const std::vector<model::Assignment>& children, const Copy& c) {
   if (c.ends.contains(id)) return true;
   return std::any_of(children.begin(), children.end(), [&](const auto& a) {
     return a.source == id && (a.id == c.held.assignment || c.ends.contains(a.id));
   });
 }
-size_t slots_heard(const std::vector<model::Assignment>& sources, const std::vector<model::Assignment>& children, const Copy& c) {
+size_t slots_heard(const std::vector<model::Assignment>& sources, const std::vector<model::Assignment>& children,
+                   const Copy& c) {
   std::set<uint32_t> slots;
   for (const auto& a : sources)
     if (a.id != c.held.assignment && model::answers_reads(a.state) && heard(a.id, children, c)) slots.insert(a.slot);
@@ -85,15 +86,17 @@ size_t slot_count(const std::vector<model::Assignment>& assignments) {
   for (const auto& a : assignments) slots.insert(a.slot);
   return slots.size();
 }
-bool enough(const std::vector<model::Assignment>& sources, const Copy& c, const std::vector<model::Assignment>& children = {}) {
+bool enough(const std::vector<model::Assignment>& sources, const Copy& c,
+            const std::vector<model::Assignment>& children = {}) {
   const size_t heard_of = slots_heard(sources, children, c);
   if (MUTANT("available_before_majority_bulk_end")) return heard_of > 0;
   return heard_of >= read_quorum(slot_count(sources));
 }
-// One that was there from the split on holds what was acknowledged with its slot since. A replacement does not: what its
-// predecessor acknowledged after the parent had ended is with the child's other slots alone.
+// One that was there from the split on holds what was acknowledged with its slot since. A replacement does not: what
+// its predecessor acknowledged after the parent had ended is with the child's other slots alone.
 bool of_the_split(const model::Assignment& a, const model::EndedPartition& parent) {
-  return a.source.none() || std::any_of(parent.parent_assignments.begin(), parent.parent_assignments.end(), [&](const auto& p) { return p.id == a.source; });
+  return a.source.none() || std::any_of(parent.parent_assignments.begin(), parent.parent_assignments.end(),
+                                        [&](const auto& p) { return p.id == a.source; });
 }
 
 }  // namespace
@@ -111,7 +114,8 @@ bool PushServer::Impl::filled(const Table& t, const Copy& c) const {
   if (enough(p->assignments, c)) return true;
   const auto* own = model::find_assignment(*p, c.held.assignment);
   for (const auto& e : t.map->ended)
-    if (e.id == p->parent && own != nullptr && of_the_split(*own, e) && enough(e.parent_assignments, c, p->assignments)) return true;
+    if (e.id == p->parent && own != nullptr && of_the_split(*own, e) && enough(e.parent_assignments, c, p->assignments))
+      return true;
   return false;
 }
 

@@ -169,7 +169,8 @@ Admission PushServer::Impl::admit(const model::Envelope& e, Purpose purpose) con
   }
   if (entry.partition == nullptr)
     return refuse(Code::stale_route, "partition " + to_string(e.partition) + " is not in the map", t->map->txnseq);
-  if (e.txnseq < entry.partition->min_txnseq && !MUTANT("ignore_min_txnseq")) return refuse(Code::stale_route, "the map has changed", t->map->txnseq);
+  if (e.txnseq < entry.partition->min_txnseq && !MUTANT("ignore_min_txnseq"))
+    return refuse(Code::stale_route, "the map has changed", t->map->txnseq);
   const auto* to = find_in(*entry.assignments, e.to_assignment);
   if (to == nullptr || to->server != self.server)
     return refuse(Code::unavailable, "assignment " + to_string(e.to_assignment) + " is not this server's");

@@ -80,7 +80,8 @@ DriverBase::Decision ReplaceDriver::decide_ended(const model::Metadata& map) con
     return false;
   };
   if (known(seen_->to)) return end(Outcome::done);
-  if (known(seen_->from)) return end(Outcome::aborted, abort_reason() != nullptr ? *abort_reason() : "the replacement was cancelled");
+  if (known(seen_->from))
+    return end(Outcome::aborted, abort_reason() != nullptr ? *abort_reason() : "the replacement was cancelled");
   return end(Outcome::failed, "METADATA has forgotten both the old and the new replica");
 }
 

@@ -63,7 +63,8 @@ std::vector<ServerId> split_barrier_waits_for(const model::Partition& parent, co
   return {who.begin(), who.end()};
 }
 
-std::vector<model::AssignmentId> ready_of(const model::Partition& parent, const model::Child& child, const World& world) {
+std::vector<model::AssignmentId> ready_of(const model::Partition& parent, const model::Child& child,
+                                          const World& world) {
   std::vector<model::AssignmentId> ready;
   for (const auto& a : child.assignments) {
     // What continues a copy is as whole as that copy is.

@@ -37,6 +37,7 @@ class SplitDriver final : public DriverBase {
 // Who holds up the barrier of a split of `parent`; empty: it has passed.
 std::vector<model::ServerId> split_barrier_waits_for(const model::Partition& parent, const World& world);
 // Child assignments that have everything.
-std::vector<model::AssignmentId> ready_of(const model::Partition& parent, const model::Child& child, const World& world);
+std::vector<model::AssignmentId> ready_of(const model::Partition& parent, const model::Child& child,
+                                          const World& world);
 
 }  // namespace cantle::proto

@@ -15,8 +15,8 @@ struct ApplyJob::Slice {
   std::map<model::ExtentId, ExtentRow> changed;
 };
 
-ApplyJob::ApplyJob(std::shared_ptr<Index> index, std::shared_ptr<Half> half, Pending pending, Identity identity, model::Version highest,
-                   ApplyLimits limits)
+ApplyJob::ApplyJob(std::shared_ptr<Index> index, std::shared_ptr<Half> half, Pending pending, Identity identity,
+                   model::Version highest, ApplyLimits limits)
     : index_(std::move(index)),
       half_(std::move(half)),
       pending_(std::move(pending)),

@@ -28,7 +28,7 @@ namespace cantle::store {
 struct Pending {
   std::map<model::PartitionId, model::LogPoint> points;  // last block of each partition
   std::vector<DivideNote> divides;
-  JournalPosition upto;               // every durable block before this is in this half or an earlier one
+  JournalPosition upto;  // every durable block before this is in this half or an earlier one
   bool empty() const { return points.empty() && divides.empty(); }
 };
 
@@ -39,13 +39,13 @@ struct ApplyLimits {
 
 class ApplyJob {
  public:
-  ApplyJob(std::shared_ptr<Index> index, std::shared_ptr<Half> half, Pending pending, Identity identity, model::Version highest,
-           ApplyLimits limits);
+  ApplyJob(std::shared_ptr<Index> index, std::shared_ptr<Half> half, Pending pending, Identity identity,
+           model::Version highest, ApplyLimits limits);
   // One transaction. no_space: nothing happened, step() again later. True: that was the last.
   base::Result<bool> step();
 
   const Pending& pending() const { return pending_; }
-  uint64_t records() const { return records_; }               // applied so far
+  uint64_t records() const { return records_; }                                     // applied so far
   const std::map<model::ExtentId, ExtentRow>& changed() const { return changed_; }  // after the last step
 
  private:

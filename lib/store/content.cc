@@ -24,7 +24,7 @@ constexpr size_t kHashedFrom = 256;  // bytes of value: below, hashing again is 
 constexpr size_t kPiecePages = 4;    // LMDB looks for neighbouring free pages: more are harder to find
 constexpr size_t kPieceMax = kPiecePages * kPageBytes - kPageHead;
 constexpr size_t kTailMax = 1200;
-constexpr size_t kSamplesEnough = 200;  // below, the records themselves are looked at
+constexpr size_t kSamplesEnough = 200;             // below, the records themselves are looked at
 constexpr uint64_t kScanStop = uint64_t{1} << 20;  // rows looked at, at most, where there are too few samples
 
 // How a value of some length is divided: whole pages, and a tail that stays in the row.
@@ -135,7 +135,8 @@ base::Status del_pieces(WriteTxn& txn, RecordKey& keys, std::string_view key, ui
 
 uint16_t pieces_of(const StoredRow& row) { return row.in_pieces ? layout_of(row.length).pieces() : uint16_t{0}; }
 
-base::Result<std::string_view> gather(Source& source, RecordKey& keys, std::string_view key, const StoredRow& row, std::string& buffer) {
+base::Result<std::string_view> gather(Source& source, RecordKey& keys, std::string_view key, const StoredRow& row,
+                                      std::string& buffer) {
   if (!row.in_pieces) return row.tail;
   buffer.clear();
   buffer.reserve(row.length);
@@ -149,7 +150,9 @@ base::Result<std::string_view> gather(Source& source, RecordKey& keys, std::stri
   return std::string_view(buffer);
 }
 
-bool in_extent(std::string_view index_key, std::string_view prefix) { return index_key.size() > 4 && index_key.substr(0, 4) == prefix; }
+bool in_extent(std::string_view index_key, std::string_view prefix) {
+  return index_key.size() > 4 && index_key.substr(0, 4) == prefix;
+}
 
 }  // namespace
 
@@ -179,7 +182,8 @@ base::Result<StoredRow> decode_stored(std::string_view bytes) {
   row.has_hash = (state & kHashed) != 0;
   bytes.remove_prefix(kRowHead);
   const size_t extra = (row.in_pieces ? 4 : 0) + (row.has_hash ? sizeof(Hash128) : 0);
-  if (bytes.size() < extra || (state & ~(kDeleted | kInPieces | kHashed)) != 0) return fail(Code::corrupt, "index: a bad record");
+  if (bytes.size() < extra || (state & ~(kDeleted | kInPieces | kHashed)) != 0)
+    return fail(Code::corrupt, "index: a bad record");
   if (row.in_pieces) {
     row.length = base::get_u32_be(bytes.data());
     bytes.remove_prefix(4);
@@ -195,7 +199,8 @@ base::Result<StoredRow> decode_stored(std::string_view bytes) {
   return row;
 }
 
-base::Result<std::optional<Found>> read_record(Source& source, RecordKey& keys, std::string_view key, std::string& buffer) {
+base::Result<std::optional<Found>> read_record(Source& source, RecordKey& keys, std::string_view key,
+                                               std::string& buffer) {
   TRY_ASSIGN(const auto bytes, source.get(Db::records, keys.of(key)));
   if (!bytes) return std::nullopt;
   TRY_ASSIGN(const auto row, decode_stored(*bytes));
@@ -242,7 +247,8 @@ base::Result<bool> put_record(WriteTxn& txn, RecordKey& keys, const RecordView& 
   return true;
 }
 
-base::Status each_row(Source& source, const Part& part, bool reverse, const std::function<base::Result<bool>(const RowAt&)>& each) {
+base::Status each_row(Source& source, const Part& part, bool reverse,
+                      const std::function<base::Result<bool>(const RowAt&)>& each) {
   if (part.interval.empty()) return ok();
   const auto prefix = extent_key(part.extent);
   TRY_ASSIGN(auto cursor, source.cursor(Db::records));
@@ -268,8 +274,8 @@ base::Result<std::string_view> value_of(Source& source, RecordKey& keys, const R
   return gather(source, keys, at.key, at.row, buffer);
 }
 
-base::Result<std::optional<std::string>> free_records(WriteTxn& txn, model::ExtentId extent, std::string_view from, std::string_view to,
-                                                      uint32_t max) {
+base::Result<std::optional<std::string>> free_records(WriteTxn& txn, model::ExtentId extent, std::string_view from,
+                                                      std::string_view to, uint32_t max) {
   struct Victim {
     std::string key;
     uint16_t pieces = 0;
@@ -277,7 +283,8 @@ base::Result<std::optional<std::string>> free_records(WriteTxn& txn, model::Exte
   };
   std::vector<Victim> victims;
   TRY(each_row(txn, {extent, {std::string(from), std::string(to)}}, false, [&](const RowAt& at) -> base::Result<bool> {
-    victims.push_back({std::string(at.key), pieces_of(at.row), !at.row.deleted && sample_weight(at.key, at.row.length) > 0});
+    victims.push_back(
+        {std::string(at.key), pieces_of(at.row), !at.row.deleted && sample_weight(at.key, at.row.length) > 0});
     return victims.size() < max;
   }));
   RecordKey keys(extent);

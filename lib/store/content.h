@@ -28,7 +28,7 @@
 
 namespace cantle::store {
 
-constexpr size_t kInlineMax = 1900;          // a node of LMDB that stays in its leaf
+constexpr size_t kInlineMax = 1900;  // a node of LMDB that stays in its leaf
 constexpr size_t kSampleStep = size_t{64} << 10;
 constexpr size_t kPageBytes = 4096, kPageHead = 16;  // LMDB's
 
@@ -48,16 +48,17 @@ struct StoredRow {
   model::Version version;
   bool deleted = false;
   uint8_t flags = 0;
-  uint32_t length = 0;             // of the whole value
+  uint32_t length = 0;  // of the whole value
   bool in_pieces = false;
-  base::Hash128 value_hash;        // valid if has_hash
+  base::Hash128 value_hash;  // valid if has_hash
   bool has_hash = false;
-  std::string_view tail;           // the part of the value that is in the row
+  std::string_view tail;  // the part of the value that is in the row
 };
 base::Result<StoredRow> decode_stored(std::string_view row);
 
 // Views into the source, or into `buffer` for a value in pieces.
-base::Result<std::optional<Found>> read_record(Source& source, RecordKey& keys, std::string_view key, std::string& buffer);
+base::Result<std::optional<Found>> read_record(Source& source, RecordKey& keys, std::string_view key,
+                                               std::string& buffer);
 // Only the version; cheaper.
 base::Result<std::optional<model::Version>> read_version(Source& source, RecordKey& keys, std::string_view key);
 
@@ -69,12 +70,14 @@ struct RowAt {
   std::string_view key;
   StoredRow row;
 };
-base::Status each_row(Source& source, const Part& part, bool reverse, const std::function<base::Result<bool>(const RowAt&)>& each);
+base::Status each_row(Source& source, const Part& part, bool reverse,
+                      const std::function<base::Result<bool>(const RowAt&)>& each);
 base::Result<std::string_view> value_of(Source& source, RecordKey& keys, const RowAt& at, std::string& buffer);
 
 // Removes up to `max` records of the extent from `from` on, below `to` ("" = all). Returns the key to go on from, or
 // nothing when the range is empty.
-base::Result<std::optional<std::string>> free_records(WriteTxn& txn, model::ExtentId extent, std::string_view from, std::string_view to, uint32_t max);
+base::Result<std::optional<std::string>> free_records(WriteTxn& txn, model::ExtentId extent, std::string_view from,
+                                                      std::string_view to, uint32_t max);
 
 // Adds up to `max` more records to counts that do not cover the whole piece yet.
 base::Status count_more(WriteTxn& txn, model::ExtentId extent, Piece& piece, uint32_t max);

@@ -46,13 +46,15 @@ template <class Int>
 base::Result<Int> number(std::string_view text) {
   Int n = 0;
   const auto [end, err] = std::from_chars(text.data(), text.data() + text.size(), n);
-  if (err != std::errc() || end != text.data() + text.size()) return fail(Code::identity, "id file: not a number: " + std::string(text));
+  if (err != std::errc() || end != text.data() + text.size())
+    return fail(Code::identity, "id file: not a number: " + std::string(text));
   return n;
 }
 
 base::Result<Identity> decode(std::string_view text) {
   const auto crc_at = text.rfind("crc=");
-  if (text.substr(0, kHead.size()) != kHead || crc_at == std::string_view::npos || text.substr(crc_at) != crc_line(text.substr(0, crc_at)))
+  if (text.substr(0, kHead.size()) != kHead || crc_at == std::string_view::npos ||
+      text.substr(crc_at) != crc_line(text.substr(0, crc_at)))
     return fail(Code::identity, "id file: damaged; restore it, or replace the server with `zkctl node replace`");
   text.remove_prefix(kHead.size());
   Identity id;
@@ -80,10 +82,11 @@ base::Result<bool> has_data(Disk& disk) {
 
 base::Status check(const Identity& id, const Expected& expected) {
   if (id.server != expected.server)
-    return fail(Code::identity, "this directory belongs to server '" + id.server.name + "', not '" + expected.server.name + "': check --id and --data-dir");
+    return fail(Code::identity, "this directory belongs to server '" + id.server.name + "', not '" +
+                                    expected.server.name + "': check --id and --data-dir");
   if (id.cluster != expected.cluster)
-    return fail(Code::identity, "this directory belongs to cluster " + model::to_string(id.cluster) + ", not " + model::to_string(expected.cluster) +
-                                    ": check --coord, --cluster and --data-dir");
+    return fail(Code::identity, "this directory belongs to cluster " + model::to_string(id.cluster) + ", not " +
+                                    model::to_string(expected.cluster) + ": check --coord, --cluster and --data-dir");
   return base::ok();
 }
 
@@ -114,7 +117,9 @@ base::Result<std::unique_ptr<DataDir>> DataDir::open(Disk& disk, const Expected&
   } else if (found.error().code == Code::not_found) {
     TRY_ASSIGN(const bool data, has_data(disk));
     if (data)
-      return fail(Code::identity, "the id file is missing beside data: restore it, or empty the directory and replace the server with `zkctl node replace`");
+      return fail(Code::identity,
+                  "the id file is missing beside data: restore it, or empty the directory and replace the server with "
+                  "`zkctl node replace`");
     first = true;
     id.server = expected.server;
     id.cluster = expected.cluster;

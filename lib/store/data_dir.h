@@ -28,8 +28,8 @@ namespace cantle::store {
 struct Identity {
   model::ServerId server;
   model::ClusterUuid cluster;
-  model::Incarnation incarnation;      // 1 at the first start
-  model::ServerNumber number;          // 0: not known yet (the arrival event gives it)
+  model::Incarnation incarnation;  // 1 at the first start
+  model::ServerNumber number;      // 0: not known yet (the arrival event gives it)
   friend bool operator==(const Identity&, const Identity&) = default;
 };
 

@@ -23,8 +23,8 @@ struct DirectReader::Impl {
     uint64_t checked = 0;  // at this refresh it still was so
   };
 
-  std::string dir;  // empty: the index is the caller's
-  std::string file; // lmdb_identity
+  std::string dir;   // empty: the index is the caller's
+  std::string file;  // lmdb_identity
   std::unique_ptr<Index> owned;
   Index* index = nullptr;
   std::unique_ptr<Reader> reader;
@@ -47,7 +47,8 @@ struct DirectReader::Impl {
 
   // The tenure's row as of the snapshot; null: none, or in the trash. Decoded again only where it changed.
   base::Result<const TenureRow*> row_of(const TenureId& id) {
-    if (last != nullptr && last->checked == refreshes && last->row.partition == id.partition && last->row.assignment == id.assignment)
+    if (last != nullptr && last->checked == refreshes && last->row.partition == id.partition &&
+        last->row.assignment == id.assignment)
       return &last->row;
     TRY_ASSIGN(const auto bytes, reader->get(Db::partitions, tenure_key(id)));
     if (!bytes) {
@@ -81,7 +82,9 @@ struct DirectReader::Impl {
   }
 
   const TenureRow* covering(const model::TableUuid& table, std::string_view key) const {
-    const auto covers = [&](const Cached& c) { return c.row.state == RowState::live && c.row.table == table && c.row.interval.contains(key); };
+    const auto covers = [&](const Cached& c) {
+      return c.row.state == RowState::live && c.row.table == table && c.row.interval.contains(key);
+    };
     if (last != nullptr && covers(*last)) return &last->row;
     for (const auto& [id, cached] : rows)
       if (covers(cached)) return &cached.row;
@@ -89,7 +92,8 @@ struct DirectReader::Impl {
   }
 };
 
-base::Result<std::unique_ptr<DirectReader>> DirectReader::open(const std::string& data_dir, const std::string& index_dir) {
+base::Result<std::unique_ptr<DirectReader>> DirectReader::open(const std::string& data_dir,
+                                                               const std::string& index_dir) {
   auto impl = std::make_unique<Impl>();
   impl->dir = index_dir.empty() ? data_dir + "/" + std::string(kIndexDir) : index_dir;
   TRY(impl->open_index());
@@ -106,7 +110,8 @@ DirectReader::DirectReader(Index& index) : impl_(std::make_unique<Impl>()) {
 DirectReader::~DirectReader() = default;
 
 base::Status DirectReader::refresh() {
-  if (!impl_->dir.empty() && (impl_->owned == nullptr || lmdb_identity(impl_->dir) != impl_->file)) TRY(impl_->open_index());
+  if (!impl_->dir.empty() && (impl_->owned == nullptr || lmdb_identity(impl_->dir) != impl_->file))
+    TRY(impl_->open_index());
   impl_->refreshes++;
   return impl_->reader->renew();
 }
@@ -189,7 +194,8 @@ base::Result<SnapshotChunk> SnapshotReader::next(size_t bytes_max) {
   range.records_max = UINT32_MAX;
   range.bytes_max = std::min(bytes_max, model::kBlockMax / 2);  // encoded, it stays below a block's limit
   auto end = reader_.scan(id_, range, [&](std::string_view key, const Found& f) {
-    wire::append_record(chunk.records, {f.deleted ? model::Op::del : model::Op::put, key, f.value, f.version, 0, 0, f.flags});
+    wire::append_record(chunk.records,
+                        {f.deleted ? model::Op::del : model::Op::put, key, f.value, f.version, 0, 0, f.flags});
     chunk.count++;
     chunk.through_key = key;
     return chunk.records.size() < range.bytes_max;

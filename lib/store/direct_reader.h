@@ -33,7 +33,8 @@ namespace cantle::store {
 
 class DirectReader {
  public:
-  static base::Result<std::unique_ptr<DirectReader>> open(const std::string& data_dir, const std::string& index_dir = "");
+  static base::Result<std::unique_ptr<DirectReader>> open(const std::string& data_dir,
+                                                          const std::string& index_dir = "");
   // Over an index of the caller's (simulator, partd itself). Ownership: does not own it.
   explicit DirectReader(Index& index);
   ~DirectReader();
@@ -61,7 +62,7 @@ class DirectReader {
 };
 
 struct SnapshotChunk {
-  std::string records;      // a block payload, tombstones included, in key order
+  std::string records;  // a block payload, tombstones included, in key order
   uint32_t count = 0;
   std::string through_key;  // the last key; all up to it inclusive has been given
   bool last = false;

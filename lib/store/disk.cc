@@ -15,14 +15,16 @@ base::Status File::reserve(uint64_t bytes) {
   TRY_ASSIGN(const uint64_t there, size());
   const std::string zeros(size_t{1} << 20, '\0');
   for (uint64_t at = there; at < bytes; at += zeros.size())
-    TRY(write(at, std::string_view(zeros).substr(0, static_cast<size_t>(std::min<uint64_t>(zeros.size(), bytes - at)))));
+    TRY(write(at,
+              std::string_view(zeros).substr(0, static_cast<size_t>(std::min<uint64_t>(zeros.size(), bytes - at)))));
   return base::ok();
 }
 
 base::Result<std::string> Disk::read_whole(std::string_view path, size_t size_max) {
   TRY_ASSIGN(auto file, open(path, OpenMode::read));
   TRY_ASSIGN(auto bytes, file->read(0, size_max + 1));
-  if (bytes.size() > size_max) return base::fail(base::Code::corrupt, std::string(path) + ": longer than " + std::to_string(size_max) + " bytes");
+  if (bytes.size() > size_max)
+    return base::fail(base::Code::corrupt, std::string(path) + ": longer than " + std::to_string(size_max) + " bytes");
   return bytes;
 }
 

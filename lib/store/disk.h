@@ -32,7 +32,9 @@ class File {
   // Writes the parts one after the other at `offset`; all of it or an error, after which the file's
   // content there is unknown. no_space for a full disk.
   virtual base::Status write(uint64_t offset, const std::vector<std::string_view>& parts) = 0;
-  base::Status write(uint64_t offset, std::string_view bytes) { return write(offset, std::vector<std::string_view>{bytes}); }
+  base::Status write(uint64_t offset, std::string_view bytes) {
+    return write(offset, std::vector<std::string_view>{bytes});
+  }
   // Reads up to `size` bytes; fewer only at the end of the file.
   virtual base::Result<size_t> read(uint64_t offset, char* to, size_t size) = 0;
   base::Result<std::string> read(uint64_t offset, size_t size);
@@ -80,10 +82,11 @@ class Disk {
   // not_found where `read` or `write` finds nothing.
   virtual base::Result<std::unique_ptr<File>> open(std::string_view path, OpenMode mode) = 0;
   virtual base::Status rename(std::string_view from, std::string_view to) = 0;  // replaces `to`
-  virtual base::Status remove(std::string_view path) = 0;                        // a file; not_found if none
-  virtual base::Status make_dir(std::string_view path) = 0;                      // with parents; fine if there
-  virtual base::Status sync_dir(std::string_view path) = 0;                      // "" = the root
-  virtual base::Result<std::vector<std::string>> list(std::string_view path) = 0;  // names, sorted; empty if no such directory
+  virtual base::Status remove(std::string_view path) = 0;                       // a file; not_found if none
+  virtual base::Status make_dir(std::string_view path) = 0;                     // with parents; fine if there
+  virtual base::Status sync_dir(std::string_view path) = 0;                     // "" = the root
+  virtual base::Result<std::vector<std::string>> list(
+      std::string_view path) = 0;  // names, sorted; empty if no such directory
   virtual base::Result<bool> exists(std::string_view path) = 0;
   virtual base::Result<Space> space() = 0;
   // Maps `size` bytes; with `create` the file is made or grown to that size, else it must be at least so large.

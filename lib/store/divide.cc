@@ -16,7 +16,8 @@ std::vector<Part> clip(const std::vector<Part>& parts, const Interval& interval)
   return out;
 }
 
-TenureRow child_row(const TenureRow& parent, const DivideNote& note, const DivideChild& child, const Interval& interval, model::Epoch now) {
+TenureRow child_row(const TenureRow& parent, const DivideNote& note, const DivideChild& child, const Interval& interval,
+                    model::Epoch now) {
   TenureRow row;
   row.partition = child.partition;
   row.assignment = child.assignment;
@@ -39,7 +40,8 @@ base::Status give_pieces(WriteTxn& txn, const TenureRow& parent, const TenureRow
     cut_piece(extent, part.interval.begin);
     if (!part.interval.end.empty()) cut_piece(extent, part.interval.end);
     for (auto& piece : extent.pieces)
-      if (part.interval.contains(piece.interval) && piece.partition == parent.partition && piece.assignment == parent.assignment) {
+      if (part.interval.contains(piece.interval) && piece.partition == parent.partition &&
+          piece.assignment == parent.assignment) {
         piece.partition = row.partition;
         piece.assignment = row.assignment;
       }

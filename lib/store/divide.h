@@ -37,7 +37,7 @@ struct DivideNote {
 };
 
 struct DividedRows {
-  TenureRow parent;                  // aside with what is left, or ended
+  TenureRow parent;  // aside with what is left, or ended
   std::optional<TenureRow> low, high;
 };
 DividedRows divide_rows(const TenureRow& parent, const DivideNote& note, model::Epoch now);

@@ -6,7 +6,8 @@ namespace cantle::store {
 
 using base::Code;
 
-base::Result<std::unique_ptr<Engine>> Engine::open(EngineParts parts, const EngineConfig& config, const Identity& identity) {
+base::Result<std::unique_ptr<Engine>> Engine::open(EngineParts parts, const EngineConfig& config,
+                                                   const Identity& identity) {
   constexpr uint64_t kSegmentMin = uint64_t{16} << 10;
   if (config.segment_bytes < kSegmentMin || config.segment_bytes % kFrameAlign != 0)
     return base::fail(Code::invalid, "segment size: at least 16 KiB, and a multiple of 8");
@@ -46,20 +47,24 @@ std::optional<Tenure> Engine::find(const TenureId& id) const {
 }
 
 base::Status Engine::create(const TenureSpec& spec, Done done) { return impl_->create(spec, std::move(done)); }
-base::Status Engine::retag(const TenureId& from, const model::AssignmentId& to, Done done) { return impl_->retag(from, to, std::move(done)); }
+base::Status Engine::retag(const TenureId& from, const model::AssignmentId& to, Done done) {
+  return impl_->retag(from, to, std::move(done));
+}
 base::Status Engine::set_aside(const TenureId& id, Done done) { return impl_->set_aside(id, std::move(done)); }
 base::Status Engine::drop(const TenureId& id, Done done) { return impl_->drop(id, std::move(done)); }
 
 base::Status Engine::restore(const TenureId& id, Done done) {
   const TenureRow* row = impl_->find_row(id);
   if (row == nullptr || row->state != RowState::trash) return base::fail(Code::not_found, "not in the trash");
-  if (!impl_->busy.insert(id.partition).second) return base::fail(Code::unavailable, "another change of this partition is under way");
+  if (!impl_->busy.insert(id.partition).second)
+    return base::fail(Code::unavailable, "another change of this partition is under way");
   impl_->change_state(id, RowState::aside, impl_->unbusy(id.partition, std::move(done)));
   return base::ok();
 }
 
-base::Result<model::LogPoint> Engine::divide(const model::PartitionId& parent, const model::AttemptId& attempt, std::string_view point,
-                                             const ChildSpec& low, const ChildSpec& high, Done done) {
+base::Result<model::LogPoint> Engine::divide(const model::PartitionId& parent, const model::AttemptId& attempt,
+                                             std::string_view point, const ChildSpec& low, const ChildSpec& high,
+                                             Done done) {
   return impl_->divide(parent, attempt, point, low, high, std::move(done));
 }
 base::Status Engine::mark_whole(const TenureId& id, Done done) { return impl_->mark_whole(id, std::move(done)); }
@@ -67,22 +72,29 @@ base::Status Engine::mark_whole(const TenureId& id, Done done) { return impl_->m
 base::Result<model::Lsn> Engine::append(const model::PartitionId& partition, std::string payload, Appended done) {
   return impl_->append(partition, std::move(payload), std::move(done));
 }
-base::Status Engine::can_append(const model::PartitionId& partition) const { return impl_->can_append(impl_->find_log(partition), 0); }
-base::Status Engine::ingest(const TenureId& id, Chunk chunk, Done done) { return impl_->ingest(id, std::move(chunk), std::move(done)); }
+base::Status Engine::can_append(const model::PartitionId& partition) const {
+  return impl_->can_append(impl_->find_log(partition), 0);
+}
+base::Status Engine::ingest(const TenureId& id, Chunk chunk, Done done) {
+  return impl_->ingest(id, std::move(chunk), std::move(done));
+}
 
-base::Result<std::optional<Found>> Engine::get(const model::PartitionId& partition, std::string_view key) { return impl_->get(partition, key); }
+base::Result<std::optional<Found>> Engine::get(const model::PartitionId& partition, std::string_view key) {
+  return impl_->get(partition, key);
+}
 base::Result<ScanEnd> Engine::scan(const model::PartitionId& partition, const ScanRange& range, const Each& each) {
   return impl_->scan(partition, range, each);
 }
-base::Result<std::vector<uint32_t>> Engine::lacking(const model::PartitionId& partition, const std::vector<Offer>& offers) {
+base::Result<std::vector<uint32_t>> Engine::lacking(const model::PartitionId& partition,
+                                                    const std::vector<Offer>& offers) {
   return impl_->lacking(partition, offers);
 }
 
 void Engine::hash(const model::PartitionId& partition, std::function<void(base::Result<HashAt>)> done) {
   const Log* log = impl_->find_log(partition);
   if (log == nullptr)
-    return impl_->parts.executor.defer(
-        impl_->guarded([done = std::move(done)] { done(base::fail(Code::not_found, "no such partition on this server")); }));
+    return impl_->parts.executor.defer(impl_->guarded(
+        [done = std::move(done)] { done(base::fail(Code::not_found, "no such partition on this server")); }));
   impl_->hash(log->id(), std::move(done));
 }
 

@@ -59,19 +59,19 @@
 namespace cantle::store {
 
 struct EngineConfig {
-  uint64_t segment_bytes = uint64_t{64} << 20;   // of each journal segment; at least 16 KiB
-  uint64_t overlay_bytes = uint64_t{64} << 20;   // both halves together
+  uint64_t segment_bytes = uint64_t{64} << 20;  // of each journal segment; at least 16 KiB
+  uint64_t overlay_bytes = uint64_t{64} << 20;  // both halves together
   base::Duration overlay_age = std::chrono::seconds(1);
-  uint64_t group_bytes_max = uint64_t{8} << 20;  // of one sync group
-  uint64_t queue_bytes_max = uint64_t{32} << 20; // appended and not yet durable
-  uint64_t slice_bytes = uint64_t{4} << 20;      // of one apply transaction
+  uint64_t group_bytes_max = uint64_t{8} << 20;   // of one sync group
+  uint64_t queue_bytes_max = uint64_t{32} << 20;  // appended and not yet durable
+  uint64_t slice_bytes = uint64_t{4} << 20;       // of one apply transaction
   uint32_t slice_records = 8192;
   base::Duration checkpoint_interval = std::chrono::seconds(5);
   base::Duration retention_time = std::chrono::hours(24);  // for those that have not confirmed
-  uint64_t retention_bytes = 0;                  // 0: a tenth of the disk, 64 GiB at most
-  uint64_t reserve_bytes = 0;                    // 0: a twentieth of the disk, 256 MiB at most; below: read-only
+  uint64_t retention_bytes = 0;                            // 0: a tenth of the disk, 64 GiB at most
+  uint64_t reserve_bytes = 0;  // 0: a twentieth of the disk, 256 MiB at most; below: read-only
   base::Duration trash_time = std::chrono::hours(24);
-  uint32_t free_records = 2000;                  // records freed in one background transaction
+  uint32_t free_records = 2000;  // records freed in one background transaction
 };
 
 struct EngineParts {
@@ -98,18 +98,18 @@ struct ChildSpec {
 };
 
 struct DamagedPlace {
-  JournalPosition from;       // the first bad frame
-  JournalPosition to;         // the next good one
+  JournalPosition from;  // the first bad frame
+  JournalPosition to;    // the next good one
   std::string what;
 };
 
 struct RecoveryReport {
-  bool clean = false;           // the root said so
-  bool first = false;           // an empty directory
-  bool index_rebuilt = false;   // the index was damaged, foreign or gone; tenures that are not `whole` need their peers
+  bool clean = false;          // the root said so
+  bool first = false;          // an empty directory
+  bool index_rebuilt = false;  // the index was damaged, foreign or gone; tenures that are not `whole` need their peers
   std::string index_reason;
   uint64_t frames = 0, records = 0, bytes = 0;  // replayed
-  uint64_t torn_bytes = 0;      // cut from the tail, zeroed and synced
+  uint64_t torn_bytes = 0;                      // cut from the tail, zeroed and synced
   std::vector<DamagedPlace> damaged;
   base::Duration took{};
 };
@@ -118,20 +118,21 @@ struct EngineStatus {
   bool read_only = false;
   std::string read_only_reason;
   bool faulted = false;
-  JournalPosition head;             // the first byte not durable
+  JournalPosition head;  // the first byte not durable
   uint64_t oldest_segment = 0, segments = 0, journal_bytes = 0;
   uint64_t overlay_bytes = 0, overlay_records = 0, queue_bytes = 0;
   uint64_t appended_blocks = 0, appended_bytes = 0, syncs = 0, applied_records = 0;
   uint64_t freeing_extents = 0, trash_tenures = 0;
-  uint64_t lost_places = 0;         // damaged blocks that were marked lost
+  uint64_t lost_places = 0;  // damaged blocks that were marked lost
   Space disk;
   IndexSpace index;
-  uint64_t reader_lag = 0;          // transactions that the oldest snapshot of any reader is behind
+  uint64_t reader_lag = 0;  // transactions that the oldest snapshot of any reader is behind
 };
 
 class Engine {
  public:
-  static base::Result<std::unique_ptr<Engine>> open(EngineParts parts, const EngineConfig& config, const Identity& identity);
+  static base::Result<std::unique_ptr<Engine>> open(EngineParts parts, const EngineConfig& config,
+                                                    const Identity& identity);
   ~Engine();
 
   const RecoveryReport& report() const;
@@ -145,9 +146,9 @@ class Engine {
   void shutdown(std::function<void(base::Status)> done);
 
   // --- tenures ------------------------------------------------------------------------------------
-  std::vector<Tenure> tenures() const;                                      // trash not among them
-  std::optional<Tenure> find(const model::PartitionId& partition) const;    // the live one
-  std::optional<Tenure> find(const TenureId& id) const;                     // any state but trash
+  std::vector<Tenure> tenures() const;                                    // trash not among them
+  std::optional<Tenure> find(const model::PartitionId& partition) const;  // the live one
+  std::optional<Tenure> find(const TenureId& id) const;                   // any state but trash
   using Done = std::function<void(base::Status)>;
   // exists: this very tenure is there. A live tenure of the same partition under another assignment is set
   // aside. One that is aside goes on under the new assignment, with its data and its log: it is not to be told from the
@@ -163,15 +164,16 @@ class Engine {
   base::Status restore(const TenureId& id, Done done);
   // Ends `parent` at its last appended LSN; returns that point. Children take appends at once. Idempotent for one
   // attempt; conflict where the parent was divided by another.
-  base::Result<model::LogPoint> divide(const model::PartitionId& parent, const model::AttemptId& attempt, std::string_view point,
-                                       const ChildSpec& low, const ChildSpec& high, Done done);
+  base::Result<model::LogPoint> divide(const model::PartitionId& parent, const model::AttemptId& attempt,
+                                       std::string_view point, const ChildSpec& low, const ChildSpec& high, Done done);
   // Every replica was compared with, both ways: what was damaged here is marked lost and passed over.
   base::Status mark_whole(const TenureId& id, Done done);
 
   // --- writing ------------------------------------------------------------------------------------
   // LSN of the last record. After a fatal error no callback is made any more: the outcome is not known.
   using Appended = std::function<void(base::Result<model::Lsn>)>;
-  // One block of records (wire/block.h), 1 record to kBlockMax bytes; keys in the tenure's interval. Returns the LSN of the last record.
+  // One block of records (wire/block.h), 1 record to kBlockMax bytes; keys in the tenure's interval. Returns the LSN of
+  // the last record.
   base::Result<model::Lsn> append(const model::PartitionId& partition, std::string payload, Appended done);
   // Would an append be taken now? The error it would get.
   base::Status can_append(const model::PartitionId& partition) const;
@@ -186,7 +188,8 @@ class Engine {
   base::Status ingest(const TenureId& id, Chunk chunk, Done done);
 
   // --- reading ------------------------------------------------------------------------------------
-  // Views are valid until the loop's next turn. All reads of one turn see one snapshot of the index. `partition` is a live tenure's.
+  // Views are valid until the loop's next turn. All reads of one turn see one snapshot of the index. `partition` is a
+  // live tenure's.
   base::Result<std::optional<Found>> get(const model::PartitionId& partition, std::string_view key);
   using Each = std::function<bool(std::string_view key, const Found& found)>;
   base::Result<ScanEnd> scan(const model::PartitionId& partition, const ScanRange& range, const Each& each);
@@ -197,7 +200,8 @@ class Engine {
     std::string value;
     uint8_t flags = 0;
   };
-  void get_async(const model::PartitionId& partition, std::string_view key, std::function<void(base::Result<std::optional<Fetched>>)> done);
+  void get_async(const model::PartitionId& partition, std::string_view key,
+                 std::function<void(base::Result<std::optional<Fetched>>)> done);
   struct ScanRow {
     std::string key;
     Fetched record;
@@ -206,21 +210,25 @@ class Engine {
     std::vector<ScanRow> rows;
     ScanEnd end;
   };
-  void scan_async(const model::PartitionId& partition, const ScanRange& range, std::function<void(base::Result<ScanRows>)> done);
+  void scan_async(const model::PartitionId& partition, const ScanRange& range,
+                  std::function<void(base::Result<ScanRows>)> done);
   // Which of the entries this tenure does not hold at that version or a newer one, durable. Indexes, ascending.
   struct Offer {
     std::string_view key;
     model::Version version;
   };
   base::Result<std::vector<uint32_t>> lacking(const model::PartitionId& partition, const std::vector<Offer>& offers);
-  // Hash and counts of exactly the log up to the returned point; drains the overlay first, and scans what is not known yet.
+  // Hash and counts of exactly the log up to the returned point; drains the overlay first, and scans what is not known
+  // yet.
   struct HashAt {
     ContentHash hash;
     model::LogPoint at;
   };
   void hash(const model::PartitionId& partition, std::function<void(base::Result<HashAt>)> done);
-  // Keys that cut the partition into n parts of about equal bytes: n - 1 of them, or fewer. From the index, on a read thread.
-  void sample(const model::PartitionId& partition, uint32_t n, std::function<void(base::Result<std::vector<std::string>>)> done);
+  // Keys that cut the partition into n parts of about equal bytes: n - 1 of them, or fewer. From the index, on a read
+  // thread.
+  void sample(const model::PartitionId& partition, uint32_t n,
+              std::function<void(base::Result<std::vector<std::string>>)> done);
   // Payload bytes and records, as of the last apply; `exact` false while a child's own are being counted.
   struct Size {
     uint64_t bytes = 0, records = 0;

@@ -138,7 +138,8 @@ void Engine::Impl::index_txn(std::function<base::Status(WriteTxn&)> task, Done d
   parts.executor.run(
       Lane::apply, [run = std::move(run), result] { *result = run(); }, guarded([this, result, done = std::move(done)] {
         if (failed) return;
-        if (!*result && (result->error().code == Code::io_error || result->error().code == Code::corrupt)) return fail(result->error());
+        if (!*result && (result->error().code == Code::io_error || result->error().code == Code::corrupt))
+          return fail(result->error());
         if (!*result && result->error().code == Code::no_space) {
           index_full = true;
           set_read_only();
@@ -217,7 +218,8 @@ void Engine::Impl::hash(const TenureId& id, std::function<void(base::Result<Hash
     index_txn(
         [w](WriteTxn& txn) -> base::Status {
           TRY_ASSIGN(const auto row, read_tenure(txn, w->id));
-          if (!row || row->state != RowState::live) return base::fail(Code::not_found, "no such partition on this server");
+          if (!row || row->state != RowState::live)
+            return base::fail(Code::not_found, "no such partition on this server");
           w->at = {{}, row->applied};
           w->counted = true;
           for (const auto& part : row->parts) {

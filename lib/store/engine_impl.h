@@ -40,8 +40,8 @@ struct Log {
 
 // What retention asks of a segment.
 struct SegmentInfo {
-  bool known = false;                              // `last` is complete
-  std::map<model::PartitionId, model::Lsn> last;   // highest LSN of each partition in it
+  bool known = false;                             // `last` is complete
+  std::map<model::PartitionId, model::Lsn> last;  // highest LSN of each partition in it
   uint64_t newest_ms = 0;
 };
 
@@ -105,8 +105,8 @@ struct Engine::Impl {
   base::Status set_aside(const TenureId& id, Done done);
   base::Status drop(const TenureId& id, Done done);
   void change_state(const TenureId& id, RowState state, Done done);
-  base::Result<model::LogPoint> divide(const model::PartitionId& parent, const model::AttemptId& attempt, std::string_view point,
-                                       const ChildSpec& low, const ChildSpec& high, Done done);
+  base::Result<model::LogPoint> divide(const model::PartitionId& parent, const model::AttemptId& attempt,
+                                       std::string_view point, const ChildSpec& low, const ChildSpec& high, Done done);
   void divide_memory(const DivideNote& note);
   void divide_applied(const DivideNote& note);
   void ingest_now(const TenureId& id, std::shared_ptr<Chunk> chunk, Done done);
@@ -143,9 +143,9 @@ struct Engine::Impl {
   std::shared_ptr<Index> index;
   std::unique_ptr<Journal> journal;
   std::map<model::PartitionId, std::shared_ptr<Log>> live;
-  std::map<TenureId, TenureRow> others;  // aside, trash, ended
+  std::map<TenureId, TenureRow> others;          // aside, trash, ended
   std::map<model::ExtentId, ExtentRow> extents;  // as of the last apply
-  std::set<model::PartitionId> busy;     // a create, retag, … of it is under way
+  std::set<model::PartitionId> busy;             // a create, retag, … of it is under way
 
   Overlay overlay;
   Pending pending, sealed_pending;  // of the active half; sealed's goes with the job
@@ -169,13 +169,13 @@ struct Engine::Impl {
   bool replaying = false;  // nobody reads yet: records are sorted in when it is over
   base::Instant last_block{};
 
-  JournalPosition index_applied;      // as the index's meta row says
+  JournalPosition index_applied;  // as the index's meta row says
   Roots roots;
   bool checkpointing = false;
   std::function<void()> after_checkpoint;
   base::Instant last_checkpoint{}, last_second{}, last_readers{};
-  JournalPosition checkpointed;       // `applied` of the newest root
-  uint64_t image_segment = 0;         // the newest segment that has the tenures
+  JournalPosition checkpointed;  // `applied` of the newest root
+  uint64_t image_segment = 0;    // the newest segment that has the tenures
   bool image_wanted = false;
   std::map<uint64_t, SegmentInfo> segments;
   bool learning = false;

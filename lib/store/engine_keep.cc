@@ -35,7 +35,8 @@ void Engine::Impl::tick() {
   check_readers();
   retire();
   const bool moved = index_applied != checkpointed || image_due();
-  if (moved && !checkpointing && !closing && now - last_checkpoint >= config.checkpoint_interval) checkpoint(false, nullptr);
+  if (moved && !checkpointing && !closing && now - last_checkpoint >= config.checkpoint_interval)
+    checkpoint(false, nullptr);
 }
 
 void Engine::Impl::check_space() {
@@ -129,33 +130,35 @@ void Engine::Impl::checkpoint(bool clean, Done done) {
   RootImage image;
   const uint64_t generation = roots.newest() == nullptr ? 1 : roots.newest()->generation + 1;
   if (const auto& old = roots.slot[generation % 2]) image.slot = encode_root(*old);
-  add_local(model::BlockKind::root_image, {}, {}, encode_image(image), [this, generation, clean, done = std::move(done)](const base::Status&) {
-    Root root;
-    root.generation = generation;
-    root.server = identity.server.name;
-    root.cluster = identity.cluster;
-    root.incarnation = identity.incarnation;
-    root.head = journal->durable();
-    root.applied = index_applied;
-    root.oldest_segment = segments.empty() ? root.head.segment : segments.begin()->first;
-    root.highest = highest;
-    root.clean = clean;
-    const auto applied = index_applied;
-    auto result = std::make_shared<base::Status>(ok());
-    parts.executor.run(
-        Lane::background, [root, result, &disk = parts.disk] { *result = write_root(disk, root); },
-        guarded([this, root, applied, result, done] {
-          checkpointing = false;
-          if (failed) return;
-          if (!*result && result->error().code != Code::no_space) return fail(result->error());
-          if (*result) {  // a full disk: the one before still holds, and the next checkpoint tries again (S65)
-            roots.slot[root.generation % 2] = root;
-            checkpointed = applied;
-          }
-          if (done) done(*result);
-          if (after_checkpoint) std::exchange(after_checkpoint, nullptr)();
-        }));
-  });
+  add_local(
+      model::BlockKind::root_image, {}, {}, encode_image(image),
+      [this, generation, clean, done = std::move(done)](const base::Status&) {
+        Root root;
+        root.generation = generation;
+        root.server = identity.server.name;
+        root.cluster = identity.cluster;
+        root.incarnation = identity.incarnation;
+        root.head = journal->durable();
+        root.applied = index_applied;
+        root.oldest_segment = segments.empty() ? root.head.segment : segments.begin()->first;
+        root.highest = highest;
+        root.clean = clean;
+        const auto applied = index_applied;
+        auto result = std::make_shared<base::Status>(ok());
+        parts.executor.run(
+            Lane::background, [root, result, &disk = parts.disk] { *result = write_root(disk, root); },
+            guarded([this, root, applied, result, done] {
+              checkpointing = false;
+              if (failed) return;
+              if (!*result && result->error().code != Code::no_space) return fail(result->error());
+              if (*result) {  // a full disk: the one before still holds, and the next checkpoint tries again (S65)
+                roots.slot[root.generation % 2] = root;
+                checkpointed = applied;
+              }
+              if (done) done(*result);
+              if (after_checkpoint) std::exchange(after_checkpoint, nullptr)();
+            }));
+      });
 }
 
 // --- retention ----------------------------------------------------------------------------------
@@ -179,17 +182,20 @@ bool Engine::Impl::needed(uint64_t, const SegmentInfo& info) const {
   };
   for (const auto& [partition, log] : live)
     if (wants(log->row)) return true;
-  return std::any_of(others.begin(), others.end(), [&](const auto& o) { return o.second.state == RowState::aside && wants(o.second); });
+  return std::any_of(others.begin(), others.end(),
+                     [&](const auto& o) { return o.second.state == RowState::aside && wants(o.second); });
 }
 
 void Engine::Impl::retire() {
   const Root* older = roots.older();
   if (older == nullptr || closing) return;
-  const uint64_t bytes_max = config.retention_bytes != 0 ? config.retention_bytes : std::min(kRetentionMax, space.total / 10);
+  const uint64_t bytes_max =
+      config.retention_bytes != 0 ? config.retention_bytes : std::min(kRetentionMax, space.total / 10);
   const uint64_t now_ms = parts.clock.wall_ms();
   const auto age_max = static_cast<uint64_t>(base::to_ms(config.retention_time));
   // Recovery starts at the older root; a lost index is rebuilt from the newest list of tenures.
-  const uint64_t bound = std::min({older->applied.segment, index_applied.segment, image_segment, journal->durable().segment});
+  const uint64_t bound =
+      std::min({older->applied.segment, index_applied.segment, image_segment, journal->durable().segment});
   while (!segments.empty() && segments.begin()->first < bound) {
     const auto& [number, info] = *segments.begin();
     const bool too_many = segments.size() * config.segment_bytes > bytes_max || low_space;
@@ -224,12 +230,12 @@ void Engine::Impl::learn(uint64_t number) {
     (*file)->drop_cache();
   };
   parts.executor.run(Lane::background, std::move(task), guarded([this, number, info] {
-    learning = false;
-    const auto it = segments.find(number);
-    if (it == segments.end()) return;
-    it->second = *info;
-    it->second.known = true;
-  }));
+                       learning = false;
+                       const auto it = segments.find(number);
+                       if (it == segments.end()) return;
+                       it->second = *info;
+                       it->second.known = true;
+                     }));
 }
 
 // --- trash --------------------------------------------------------------------------------------
@@ -246,7 +252,8 @@ void Engine::Impl::expire_trash(bool all) {
       for (const auto& part : found->parts) {
         TRY_ASSIGN(auto extent, read_extent(txn, part.extent));
         for (auto& piece : extent.pieces)
-          if (part.interval.contains(piece.interval) && piece.partition == id.partition && piece.assignment == id.assignment) {
+          if (part.interval.contains(piece.interval) && piece.partition == id.partition &&
+              piece.assignment == id.assignment) {
             piece.partition = {};
             piece.assignment = {};
           }
@@ -292,7 +299,8 @@ EngineStatus Engine::Impl::status() const {
   s.syncs = journal->syncs();
   s.applied_records = applied_records;
   for (const auto& [extent, row] : extents)
-    s.freeing_extents += std::any_of(row.pieces.begin(), row.pieces.end(), [](const Piece& p) { return p.freeing(); }) ? 1 : 0;
+    s.freeing_extents +=
+        std::any_of(row.pieces.begin(), row.pieces.end(), [](const Piece& p) { return p.freeing(); }) ? 1 : 0;
   for (const auto& [id, row] : others) s.trash_tenures += row.state == RowState::trash ? 1 : 0;
   s.lost_places = lost_places;
   s.disk = space;

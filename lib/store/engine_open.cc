@@ -21,9 +21,9 @@ constexpr JournalPosition kBeginning{1, 0, 1};
 // What a lost index is rebuilt from: the newest list of tenures in the journal, and the divides.
 struct Lineage {
   std::vector<TenureRow> tenures;
-  std::map<model::PartitionId, DivideNote> divides;  // by parent
+  std::map<model::PartitionId, DivideNote> divides;    // by parent
   std::map<model::PartitionId, model::LogPoint> ends;  // of logs that have no tenure any more
-  std::set<model::PartitionId> broken;               // their logs are not whole
+  std::set<model::PartitionId> broken;                 // their logs are not whole
 };
 
 base::Result<Lineage> read_lineage(Disk& disk, const JournalScan& base_scan) {
@@ -113,9 +113,11 @@ base::Status Replay::run() {
   TRY_ASSIGN(auto tail, finish_tail(e_.parts.disk, end, e_.config.segment_bytes, e_.config.group_bytes_max));
   if (tail.zeroed > 0) {
     e_.report.torn_bytes = tail.zeroed;
-    base::log(base::Level::notice, "journal-tail-cut", {{"segment", end.segment}, {"offset", end.offset}, {"bytes", tail.zeroed}});
+    base::log(base::Level::notice, "journal-tail-cut",
+              {{"segment", end.segment}, {"offset", end.offset}, {"bytes", tail.zeroed}});
   }
-  for (auto it = e_.segments.begin(); it != e_.segments.end();) it = it->first > end.segment ? e_.segments.erase(it) : std::next(it);
+  for (auto it = e_.segments.begin(); it != e_.segments.end();)
+    it = it->first > end.segment ? e_.segments.erase(it) : std::next(it);
   e_.segments[end.segment];
   TRY(settle());
   e_.journal->start(end, tail.file, tail.ready);
@@ -180,7 +182,8 @@ void Replay::follow(const Frame& frame, std::string_view payload) {
   wire::RecordReader in(payload);
   for (model::RecordView r; in.next(r);) {
     auto partition = h.partition;
-    for (auto it = lineage_.divides.find(partition); it != lineage_.divides.end(); it = lineage_.divides.find(partition))
+    for (auto it = lineage_.divides.find(partition); it != lineage_.divides.end();
+         it = lineage_.divides.find(partition))
       partition = r.key < it->second.point ? it->second.low.partition : it->second.high.partition;
     if (Log* log = e_.find_log(partition)) {
       std::string one;
@@ -203,7 +206,8 @@ void Replay::divide(const DivideNote& note) {
   if (!rebuild_) return;
   // The children are there from the start: their logs begin where the parent's ended, whole if that was.
   const auto end = lineage_.ends.find(note.parent);
-  const bool whole = !lineage_.broken.contains(note.parent) && (end == lineage_.ends.end() ? model::LogPoint{} : end->second) == note.at;
+  const bool whole = !lineage_.broken.contains(note.parent) &&
+                     (end == lineage_.ends.end() ? model::LogPoint{} : end->second) == note.at;
   for (const auto& child : {note.low.partition, note.high.partition}) {
     lineage_.ends[child] = note.at;
     if (!whole) lineage_.broken.insert(child);
@@ -218,7 +222,8 @@ void Replay::doubt(Log& log, uint64_t sequence) {
   if (sequence < log.row.healed || !log.row.whole) return;
   log.row.whole = false;
   doubted_ = true;
-  base::log(base::Level::error, "log-damaged", {{"partition", model::to_string(log.row.partition)}, {"after_lsn", log.end.lsn.value}});
+  base::log(base::Level::error, "log-damaged",
+            {{"partition", model::to_string(log.row.partition)}, {"after_lsn", log.end.lsn.value}});
 }
 
 void Replay::damage(const DamagedPlace& place, const std::optional<Frame>& whose) {
@@ -388,7 +393,10 @@ base::Status Engine::Impl::open() {
   if (!pending.empty()) added_n = durable_n = 1;  // what was replayed counts as a block: a drain must wait for it too
   maybe_seal();
   base::log(base::Level::info, "recovered",
-            {{"frames", report.frames}, {"records", report.records}, {"head", to_string(journal->durable())}, {"ms", base::to_ms(report.took)}});
+            {{"frames", report.frames},
+             {"records", report.records},
+             {"head", to_string(journal->durable())},
+             {"ms", base::to_ms(report.took)}});
   return ok();
 }
 
@@ -398,7 +406,8 @@ Engine::Impl::Impl(EngineParts p, const EngineConfig& c, Identity id) : parts(p)
   handlers.durable = [this](std::vector<JournalBlock> blocks) { on_durable(std::move(blocks)); };
   handlers.failed = [this](const base::Error& error) { fail(error); };
   handlers.changed = [this] { set_read_only(); };
-  journal = std::make_unique<Journal>(parts.disk, parts.executor, JournalOptions{config.segment_bytes, config.group_bytes_max}, std::move(handlers));
+  journal = std::make_unique<Journal>(
+      parts.disk, parts.executor, JournalOptions{config.segment_bytes, config.group_bytes_max}, std::move(handlers));
 }
 
 Engine::Impl::~Impl() = default;

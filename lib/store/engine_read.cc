@@ -48,7 +48,7 @@ base::Result<std::optional<Found>> Engine::Impl::get(const model::PartitionId& p
   if (part == nullptr) return base::fail(Code::invalid, "the key does not lie in the partition");
   const Held held = overlay.find(part->extent, key);
   if (held.entry != nullptr && held.newest) return found_of(*held.entry);
-  TRY_ASSIGN(Reader* reader, turn_reader());
+  TRY_ASSIGN(Reader * reader, turn_reader());
   RecordKey keys(part->extent);
   TRY_ASSIGN(const auto bytes, reader->get(Db::records, keys.of(key)));
   if (!bytes) return held.entry == nullptr ? std::nullopt : std::optional(found_of(*held.entry));
@@ -59,9 +59,10 @@ base::Result<std::optional<Found>> Engine::Impl::get(const model::PartitionId& p
   return Found{row.deleted, row.version, value, row.flags};
 }
 
-base::Result<ScanEnd> Engine::Impl::scan(const model::PartitionId& partition, const ScanRange& range, const Each& each) {
+base::Result<ScanEnd> Engine::Impl::scan(const model::PartitionId& partition, const ScanRange& range,
+                                         const Each& each) {
   TRY_ASSIGN(const Log* log, readable(partition));
-  TRY_ASSIGN(Reader* reader, turn_reader());
+  TRY_ASSIGN(Reader * reader, turn_reader());
   auto plan = plan_scan(log->row.parts, range);
   collect(plan, overlay);
   TRY_ASSIGN(auto end, merge(*reader, plan, each));
@@ -69,9 +70,10 @@ base::Result<ScanEnd> Engine::Impl::scan(const model::PartitionId& partition, co
   return end;
 }
 
-base::Result<std::vector<uint32_t>> Engine::Impl::lacking(const model::PartitionId& partition, const std::vector<Offer>& offers) {
+base::Result<std::vector<uint32_t>> Engine::Impl::lacking(const model::PartitionId& partition,
+                                                          const std::vector<Offer>& offers) {
   TRY_ASSIGN(const Log* log, readable(partition));
-  TRY_ASSIGN(Reader* reader, turn_reader());
+  TRY_ASSIGN(Reader * reader, turn_reader());
   std::vector<uint32_t> out;
   for (uint32_t i = 0; i < offers.size(); i++) {
     const auto& offer = offers[i];
@@ -110,7 +112,8 @@ Engine::Size Engine::Impl::size(const model::PartitionId& partition) {
     bool exact = false;
     if (const auto it = extents.find(part.extent); it != extents.end())
       for (const auto& piece : it->second.pieces) {
-        if (piece.partition != partition || piece.assignment != log->row.assignment || piece.interval != part.interval) continue;
+        if (piece.partition != partition || piece.assignment != log->row.assignment || piece.interval != part.interval)
+          continue;
         exact = piece.counts.all;
         if (!exact) break;
         size.bytes += piece.counts.bytes;
@@ -140,7 +143,8 @@ void Engine::get_async(const model::PartitionId& partition, std::string_view key
   });
 }
 
-void Engine::scan_async(const model::PartitionId& partition, const ScanRange& range, std::function<void(base::Result<ScanRows>)> done) {
+void Engine::scan_async(const model::PartitionId& partition, const ScanRange& range,
+                        std::function<void(base::Result<ScanRows>)> done) {
   struct Work {
     ScanPlan plan;
     std::shared_ptr<Reader> reader;
@@ -157,7 +161,8 @@ void Engine::scan_async(const model::PartitionId& partition, const ScanRange& ra
     work->at = log->durable.lsn;
     return ok();
   };
-  if (auto s = prepare(); !s) return self->parts.executor.defer(self->guarded([done = std::move(done), e = s.error()] { done(base::fail(e)); }));
+  if (auto s = prepare(); !s)
+    return self->parts.executor.defer(self->guarded([done = std::move(done), e = s.error()] { done(base::fail(e)); }));
   auto task = [work] {
     auto end = merge(*work->reader, work->plan, [&](std::string_view key, const Found& f) {
       work->rows->rows.push_back({std::string(key), {f.deleted, f.version, std::string(f.value), f.flags}});
@@ -177,7 +182,8 @@ void Engine::scan_async(const model::PartitionId& partition, const ScanRange& ra
   }));
 }
 
-void Engine::sample(const model::PartitionId& partition, uint32_t n, std::function<void(base::Result<std::vector<std::string>>)> done) {
+void Engine::sample(const model::PartitionId& partition, uint32_t n,
+                    std::function<void(base::Result<std::vector<std::string>>)> done) {
   struct Work {
     std::vector<Part> parts;
     std::shared_ptr<Reader> reader;
@@ -191,7 +197,8 @@ void Engine::sample(const model::PartitionId& partition, uint32_t n, std::functi
     TRY_ASSIGN(work->reader, self->pooled_reader());
     return ok();
   };
-  if (auto s = prepare(); !s) return self->parts.executor.defer(self->guarded([done = std::move(done), e = s.error()] { done(base::fail(e)); }));
+  if (auto s = prepare(); !s)
+    return self->parts.executor.defer(self->guarded([done = std::move(done), e = s.error()] { done(base::fail(e)); }));
   self->parts.executor.run(
       Lane::read,
       [work, n] {

@@ -22,7 +22,8 @@ base::Status give(WriteTxn& txn, const TenureRow& row, const TenureId& from, con
   for (const auto& part : row.parts) {
     TRY_ASSIGN(auto extent, read_extent(txn, part.extent));
     for (auto& piece : extent.pieces)
-      if (part.interval.contains(piece.interval) && piece.partition == from.partition && piece.assignment == from.assignment) {
+      if (part.interval.contains(piece.interval) && piece.partition == from.partition &&
+          piece.assignment == from.assignment) {
         piece.partition = to.partition;
         piece.assignment = to.assignment;
       }
@@ -53,7 +54,8 @@ Engine::Done Engine::Impl::unbusy(const model::PartitionId& partition, Done done
 
 base::Status Engine::Impl::create(const TenureSpec& spec, Done done) {
   if (failed || closing) return base::fail(Code::unavailable, "the store is closing");
-  if (spec.interval.empty() || spec.id.partition.none() || spec.id.assignment.none()) return base::fail(Code::invalid, "a tenure needs ids and an interval");
+  if (spec.interval.empty() || spec.id.partition.none() || spec.id.assignment.none())
+    return base::fail(Code::invalid, "a tenure needs ids and an interval");
   if (find_row(spec.id) != nullptr) return base::fail(Code::exists, "this copy is here already");
   if (busy.contains(spec.id.partition)) return busy_error();
   busy.insert(spec.id.partition);
@@ -110,7 +112,8 @@ void Engine::Impl::create_now(const TenureSpec& spec, Done done) {
 // An older tenure of the same partition that was set aside and not dropped.
 std::optional<TenureId> Engine::Impl::aside_of(const TenureSpec& spec) const {
   for (const auto& [id, row] : others)
-    if (id.partition == spec.id.partition && row.state == RowState::aside && row.attempt.none() && row.table == spec.table && row.interval == spec.interval)
+    if (id.partition == spec.id.partition && row.state == RowState::aside && row.attempt.none() &&
+        row.table == spec.table && row.interval == spec.interval)
       return id;
   return std::nullopt;
 }
@@ -140,7 +143,8 @@ void Engine::Impl::adopt(const TenureId& from, const TenureSpec& spec, Done done
         needed_from.erase(from);
         for (const auto& part : row->parts)
           for (auto& piece : extents[part.extent].pieces)
-            if (piece.partition == from.partition && piece.assignment == from.assignment) piece.assignment = row->assignment;
+            if (piece.partition == from.partition && piece.assignment == from.assignment)
+              piece.assignment = row->assignment;
         auto log = std::make_shared<Log>();
         log->row = *row;
         log->end = log->durable = row->applied;
@@ -150,7 +154,8 @@ void Engine::Impl::adopt(const TenureId& from, const TenureSpec& spec, Done done
 }
 
 void Engine::Impl::change_state(const TenureId& id, RowState state, Done done) {
-  const uint64_t until = state == RowState::trash ? parts.clock.wall_ms() + static_cast<uint64_t>(base::to_ms(config.trash_time)) : 0;
+  const uint64_t until =
+      state == RowState::trash ? parts.clock.wall_ms() + static_cast<uint64_t>(base::to_ms(config.trash_time)) : 0;
   auto row = std::make_shared<TenureRow>();
   index_txn(
       [id, state, until, row](WriteTxn& txn) -> base::Status {
@@ -194,7 +199,8 @@ base::Status Engine::Impl::retag(const TenureId& from, const model::AssignmentId
             l->row.assignment = next.assignment;
             for (const auto& part : l->row.parts)
               for (auto& piece : extents[part.extent].pieces)
-                if (piece.partition == from.partition && piece.assignment == from.assignment) piece.assignment = next.assignment;
+                if (piece.partition == from.partition && piece.assignment == from.assignment)
+                  piece.assignment = next.assignment;
           }
           if (const auto it = needed_from.find(from); it != needed_from.end()) {
             needed_from[next] = it->second;
@@ -229,7 +235,8 @@ base::Status Engine::Impl::drop(const TenureId& id, Done done) {
     change_state(id, RowState::trash, [this, id, done](const base::Status& t) {
       if (t) {
         needed_from.erase(id);
-        base::log(base::Level::notice, "dropped", {{"partition", model::to_string(id.partition)}, {"assignment", model::to_string(id.assignment)}});
+        base::log(base::Level::notice, "dropped",
+                  {{"partition", model::to_string(id.partition)}, {"assignment", model::to_string(id.assignment)}});
       }
       done(t);
     });
@@ -237,8 +244,9 @@ base::Status Engine::Impl::drop(const TenureId& id, Done done) {
   return ok();
 }
 
-base::Result<model::LogPoint> Engine::Impl::divide(const model::PartitionId& parent, const model::AttemptId& attempt, std::string_view point,
-                                                   const ChildSpec& low, const ChildSpec& high, Done done) {
+base::Result<model::LogPoint> Engine::Impl::divide(const model::PartitionId& parent, const model::AttemptId& attempt,
+                                                   std::string_view point, const ChildSpec& low, const ChildSpec& high,
+                                                   Done done) {
   Log* log = find_log(parent);
   if (log == nullptr) {
     for (const auto& [id, row] : others) {
@@ -281,7 +289,8 @@ void Engine::Impl::divide_memory(const DivideNote& note) {
     child->durable = log->durable;
     child->indexed = false;
     // The parent's positions carry over: what its targets need of it, they need of the child.
-    if (const auto it = needed_from.find({note.parent, note.assignment}); it != needed_from.end()) needed_from[child->id()] = it->second;
+    if (const auto it = needed_from.find({note.parent, note.assignment}); it != needed_from.end())
+      needed_from[child->id()] = it->second;
     live[child->row.partition] = std::move(child);
   }
 }

@@ -32,8 +32,10 @@ base::Status Engine::Impl::can_append(const Log* log, uint64_t payload_bytes) co
   if (closing || !log->open) return base::fail(Code::unavailable, "this copy takes no more writes");
   if (read_only) return base::fail(Code::read_only, read_only_reason);
   if (!journal->has_room(payload_bytes)) return base::fail(Code::read_only, "no room for another journal segment");
-  if (overlay.bytes() + journal->queued_bytes() + payload_bytes > config.overlay_bytes) return base::fail(overloaded("the overlay is full"));
-  if (journal->queued_bytes() + payload_bytes > config.queue_bytes_max) return base::fail(overloaded("the journal's queue is full"));
+  if (overlay.bytes() + journal->queued_bytes() + payload_bytes > config.overlay_bytes)
+    return base::fail(overloaded("the overlay is full"));
+  if (journal->queued_bytes() + payload_bytes > config.queue_bytes_max)
+    return base::fail(overloaded("the journal's queue is full"));
   return ok();
 }
 
@@ -43,7 +45,8 @@ base::Result<model::Lsn> Engine::Impl::append(const model::PartitionId& partitio
   TRY_ASSIGN(const auto info, wire::check_records(payload, log->row.interval));
   if (info.records == 0) return base::fail(Code::invalid, "an append without records");
   if (!info.inside) return base::fail(Code::invalid, "a key outside the partition's interval");
-  if (payload.size() > journal->payload_max()) return base::fail(Code::too_large, "a block that does not fit a journal segment");
+  if (payload.size() > journal->payload_max())
+    return base::fail(Code::too_large, "a block that does not fit a journal segment");
   const auto now = parts.clock.now();
   JournalBlock block;
   auto& h = block.header;
@@ -58,7 +61,8 @@ base::Result<model::Lsn> Engine::Impl::append(const model::PartitionId& partitio
   h.prev_crc = log->end.crc;
   h.commit = log->end.lsn;  // push: all of it is
   h.leader_ms = parts.clock.wall_ms();
-  h.elapsed_ms = std::min<uint64_t>(kElapsedMaxMs, static_cast<uint64_t>(std::max<int64_t>(0, base::to_ms(now - last_block))));
+  h.elapsed_ms =
+      std::min<uint64_t>(kElapsedMaxMs, static_cast<uint64_t>(std::max<int64_t>(0, base::to_ms(now - last_block))));
   last_block = now;
   wire::seal_block(h, payload);
   log->end = {epoch, h.last(), h.header_crc};
@@ -78,8 +82,8 @@ base::Result<model::Lsn> Engine::Impl::append(const model::PartitionId& partitio
   return lsn;
 }
 
-void Engine::Impl::add_local(BlockKind kind, const model::PartitionId& partition, model::Region region, std::string payload,
-                             std::function<void(base::Status)> done) {
+void Engine::Impl::add_local(BlockKind kind, const model::PartitionId& partition, model::Region region,
+                             std::string payload, std::function<void(base::Status)> done) {
   JournalBlock block;
   block.header.kind = kind;
   block.header.partition = partition;
@@ -147,7 +151,8 @@ void Engine::Impl::put_records(Log& log, std::string_view payload) {
   const Part* part = nullptr;
   for (model::RecordView r; in.next(r);) {
     if (part == nullptr || !part->interval.contains(r.key)) {
-      const auto it = std::find_if(log.row.parts.begin(), log.row.parts.end(), [&](const Part& p) { return p.interval.contains(r.key); });
+      const auto it = std::find_if(log.row.parts.begin(), log.row.parts.end(),
+                                   [&](const Part& p) { return p.interval.contains(r.key); });
       if (it == log.row.parts.end()) continue;  // of a divided parent: what lies elsewhere now
       part = &*it;
     }

@@ -15,7 +15,8 @@ using base::Status;
 
 constexpr uint64_t kZeroChunk = uint64_t{1} << 20;
 constexpr uint64_t kZeroSync = uint64_t{8} << 20;  // synced that often, so that a foreground sync never waits for much
-constexpr size_t kCopyMax = size_t{8} << 10;       // payloads up to here are copied beside their frames: fewer pieces to write
+constexpr size_t kCopyMax =
+    size_t{8} << 10;  // payloads up to here are copied beside their frames: fewer pieces to write
 constexpr std::string_view kTemporary = "journal/next.tmp";
 constexpr char kPadding[kFrameAlign] = {};
 
@@ -73,7 +74,8 @@ struct Journal::Group {
 // On the journal lane: frames, headers and small payloads are laid beside each other; large ones stay where they are.
 Status Journal::Group::run() {
   size_t copied = 0;
-  for (const auto& b : blocks) copied += kFrameAndHeader + kFrameAlign + (b.payload.size() <= kCopyMax ? b.payload.size() : 0);
+  for (const auto& b : blocks)
+    copied += kFrameAndHeader + kFrameAlign + (b.payload.size() <= kCopyMax ? b.payload.size() : 0);
   std::string staging;
   staging.reserve(copied);  // views into it must stay
   std::vector<std::string_view> parts;
@@ -103,7 +105,11 @@ Status Journal::Group::run() {
 }
 
 Journal::Journal(Disk& disk, Executor& executor, const JournalOptions& options, JournalHandlers handlers)
-    : disk_(disk), executor_(executor), options_(options), handlers_(std::move(handlers)), alive_(std::make_shared<Alive>()) {}
+    : disk_(disk),
+      executor_(executor),
+      options_(options),
+      handlers_(std::move(handlers)),
+      alive_(std::make_shared<Alive>()) {}
 Journal::~Journal() = default;
 
 void Journal::start(const JournalPosition& head, std::shared_ptr<File> file, std::shared_ptr<File> ready) {

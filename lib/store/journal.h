@@ -35,7 +35,7 @@
 
 namespace cantle::store {
 
-constexpr size_t kRecycleMax = 2;  // retired segments kept for reuse
+constexpr size_t kRecycleMax = 2;                      // retired segments kept for reuse
 constexpr uint64_t kLargeGroup = uint64_t{256} << 10;  // bytes a sync, on the average of a segment: a stream
 
 enum class SegmentFill : uint8_t { zeros, reserve };

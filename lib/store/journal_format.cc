@@ -24,7 +24,8 @@ static_assert(sizeof(Raw) == kFrameSize);
 
 uint32_t crc_of(const Raw& r) { return base::crc32c({reinterpret_cast<const char*>(&r), offsetof(Raw, crc)}); }
 
-// Where the first frame's magic stands in the bytes, at a multiple of kFrameAlign; else their size, rounded down to one.
+// Where the first frame's magic stands in the bytes, at a multiple of kFrameAlign; else their size, rounded down to
+// one.
 size_t find_magic(std::string_view bytes) {
   const size_t end = bytes.size() / kFrameAlign * kFrameAlign;
   for (size_t at = 0; at < end; at += kFrameAlign) {
@@ -63,11 +64,13 @@ base::Result<Frame> decode_frame(std::string_view bytes, uint64_t segment, uint6
   std::memcpy(&r, bytes.data(), sizeof r);
   if (r.magic != kFrameMagic) return fail(Code::corrupt, "frame: wrong magic");
   if (r.crc != crc_of(r)) return fail(Code::corrupt, "frame: wrong checksum");
-  if (r.format != kFrameFormat) return fail(Code::corrupt, "frame: format " + std::to_string(r.format) + " is not known here");
+  if (r.format != kFrameFormat)
+    return fail(Code::corrupt, "frame: format " + std::to_string(r.format) + " is not known here");
   if (r.segment != segment || r.offset != offset) return fail(Code::corrupt, "frame: belongs elsewhere");
   auto header = wire::decode_header(bytes.substr(sizeof r));
   if (!header) return fail(Code::corrupt, header.error().text);
-  if (r.length != wire::kBlockHeaderSize + header->length || r.header_crc != header->header_crc || r.payload_crc != header->payload_crc)
+  if (r.length != wire::kBlockHeaderSize + header->length || r.header_crc != header->header_crc ||
+      r.payload_crc != header->payload_crc)
     return fail(Code::corrupt, "frame: of another block");
   return Frame{{segment, offset, r.sequence}, r.group, *header};
 }
@@ -78,7 +81,8 @@ SegmentScanner::SegmentScanner(File& file, uint64_t segment, uint64_t offset, ui
 base::Result<std::string_view> SegmentScanner::window(uint64_t offset, size_t size) {
   const bool held = offset >= buffer_at_ && offset + size <= buffer_at_ + buffer_size_;
   if (!held) {
-    const size_t want = static_cast<size_t>(std::min<uint64_t>(std::max(size, kWindow), limit_ > offset ? limit_ - offset : 0));
+    const size_t want =
+        static_cast<size_t>(std::min<uint64_t>(std::max(size, kWindow), limit_ > offset ? limit_ - offset : 0));
     if (buffer_.size() < want) buffer_.resize(want);
     TRY_ASSIGN(buffer_size_, file_.read(offset, buffer_.data(), want));
     buffer_at_ = offset;

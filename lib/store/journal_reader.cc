@@ -18,7 +18,7 @@ using model::Lsn;
 using model::PartitionId;
 
 constexpr uint64_t kMarkEvery = uint64_t{256} << 10;  // of a segment: a mark of the sparse index, for each partition
-constexpr size_t kFilesMax = 4;                        // segments kept open
+constexpr size_t kFilesMax = 4;                       // segments kept open
 
 struct Mark {
   Lsn first;
@@ -166,7 +166,8 @@ void JournalReader::Impl::take_data(const Frame& frame) {
     log.oldest = h.first;
     log.before = before;
   }
-  if (log.marks.empty() || log.marks.back().at.segment != frame.at.segment || frame.at.offset - log.marks.back().at.offset >= kMarkEvery)
+  if (log.marks.empty() || log.marks.back().at.segment != frame.at.segment ||
+      frame.at.offset - log.marks.back().at.offset >= kMarkEvery)
     log.marks.push_back({h.first, frame.at});
   log.end = {h.epoch, h.last(), h.header_crc};
 }
@@ -175,7 +176,8 @@ void JournalReader::Impl::forget_below(uint64_t segment) {
   files.erase(files.begin(), files.lower_bound(segment));
   for (auto it = logs.begin(); it != logs.end();) {
     auto& log = it->second;
-    const auto keep = std::find_if(log.marks.begin(), log.marks.end(), [&](const Mark& m) { return m.at.segment >= segment; });
+    const auto keep =
+        std::find_if(log.marks.begin(), log.marks.end(), [&](const Mark& m) { return m.at.segment >= segment; });
     if (keep == log.marks.begin()) {
       ++it;
     } else if (keep == log.marks.end()) {
@@ -196,10 +198,12 @@ PartitionId JournalReader::Impl::owner(PartitionId partition, Lsn lsn) const {
 }
 
 base::Result<JournalReader::Impl::Walked> JournalReader::Impl::walk(
-    const PartitionId& partition, Lsn from, bool payload, const std::function<base::Result<bool>(const Frame&, std::string_view)>& each) {
+    const PartitionId& partition, Lsn from, bool payload,
+    const std::function<base::Result<bool>(const Frame&, std::string_view)>& each) {
   const PartLog* log = own(partition);
   CHECK(log != nullptr && log->any());
-  auto mark = std::upper_bound(log->marks.begin(), log->marks.end(), from, [](Lsn lsn, const Mark& m) { return lsn < m.first; });
+  auto mark = std::upper_bound(log->marks.begin(), log->marks.end(), from,
+                               [](Lsn lsn, const Mark& m) { return lsn < m.first; });
   if (mark != log->marks.begin()) --mark;
   JournalPosition at = mark->at;
   for (; at.segment <= seen.segment; at = {at.segment + 1, 0, at.sequence}) {
@@ -207,7 +211,8 @@ base::Result<JournalReader::Impl::Walked> JournalReader::Impl::walk(
     if (!file && file.error().code == Code::not_found) return Walked::gone;
     if (!file) return base::fail(std::move(file).error());
     TRY_ASSIGN(const auto size, (*file)->size());
-    SegmentScanner scanner(**file, at.segment, at.offset, at.segment == seen.segment ? std::min(size, seen.offset) : size);
+    SegmentScanner scanner(**file, at.segment, at.offset,
+                           at.segment == seen.segment ? std::min(size, seen.offset) : size);
     for (;;) {
       TRY_ASSIGN(auto frame, scanner.look(payload));
       if (!frame || frame->at.sequence < at.sequence) {
@@ -261,7 +266,8 @@ std::optional<Lsn> JournalReader::oldest(const PartitionId& partition) const {
 
 base::Result<Contains> JournalReader::contains(const PartitionId& partition, const LogPoint& point) {
   if (point.lsn.value == 0) return Contains::yes;
-  for (auto it = impl_->origins.find(partition); it != impl_->origins.end(); it = impl_->origins.find(it->second.parent))
+  for (auto it = impl_->origins.find(partition); it != impl_->origins.end();
+       it = impl_->origins.find(it->second.parent))
     if (it->second.at == point) return Contains::yes;
   const auto owner = impl_->owner(partition, point.lsn);
   const auto* log = impl_->own(owner);
@@ -270,11 +276,12 @@ base::Result<Contains> JournalReader::contains(const PartitionId& partition, con
   if (point.lsn > log->end.lsn) return Contains::no;
   if (point.lsn < log->oldest) return Contains::gone;
   Contains answer = Contains::no;
-  TRY_ASSIGN(const auto walked, impl_->walk(owner, point.lsn, false, [&](const Frame& f, std::string_view) -> base::Result<bool> {
-    const auto& h = f.header;
-    if (LogPoint{h.epoch, h.last(), h.header_crc} == point) answer = Contains::yes;
-    return false;
-  }));
+  TRY_ASSIGN(const auto walked,
+             impl_->walk(owner, point.lsn, false, [&](const Frame& f, std::string_view) -> base::Result<bool> {
+               const auto& h = f.header;
+               if (LogPoint{h.epoch, h.last(), h.header_crc} == point) answer = Contains::yes;
+               return false;
+             }));
   return walked == Impl::Walked::gone ? Contains::gone : answer;
 }
 
@@ -292,17 +299,18 @@ base::Result<LogPart> JournalReader::read(const PartitionId& partition, Lsn from
     }
     const Lsn before = part.next;
     bool hole = false;
-    TRY_ASSIGN(const auto walked, impl_->walk(owner, part.next, true, [&](const Frame& f, std::string_view payload) -> base::Result<bool> {
-      hole = f.header.first > part.next;
-      if (hole) {  // told by itself: what comes before it is given first
-        if (part.blocks.empty()) part.next = f.header.first;
-        return false;
-      }
-      part.blocks.push_back({f.header, std::string(payload), f.at});
-      part.next = f.header.last().next();
-      bytes += payload.size();
-      return bytes < max_bytes;
-    }));
+    TRY_ASSIGN(const auto walked,
+               impl_->walk(owner, part.next, true, [&](const Frame& f, std::string_view payload) -> base::Result<bool> {
+                 hole = f.header.first > part.next;
+                 if (hole) {  // told by itself: what comes before it is given first
+                   if (part.blocks.empty()) part.next = f.header.first;
+                   return false;
+                 }
+                 part.blocks.push_back({f.header, std::string(payload), f.at});
+                 part.next = f.header.last().next();
+                 bytes += payload.size();
+                 return bytes < max_bytes;
+               }));
     if (walked == Impl::Walked::gone) {
       part.gone = part.blocks.empty();
       return part;

@@ -201,6 +201,8 @@ std::optional<model::LogPoint> LivePage::confirmed(const LivePair& pair) const {
   return std::nullopt;
 }
 
-void LivePage::wait(uint32_t changes_seen, int timeout_ms) const { impl_->mapping->wait(impl_->word(), changes_seen, timeout_ms); }
+void LivePage::wait(uint32_t changes_seen, int timeout_ms) const {
+  impl_->mapping->wait(impl_->word(), changes_seen, timeout_ms);
+}
 
 }  // namespace cantle::store

@@ -35,10 +35,10 @@ constexpr size_t kLivePageSize = size_t{1} << 20;
 constexpr size_t kLiveEntriesMax = 8000;  // (own, target) pairs; more are not published, which only costs digests
 
 struct LiveState {
-  bool valid = false;            // partd has opened its journal
+  bool valid = false;  // partd has opened its journal
   model::Incarnation incarnation;
-  JournalPosition durable;       // the first byte not durable
-  uint32_t changes = 0;          // moves with every change; for wait()
+  JournalPosition durable;  // the first byte not durable
+  uint32_t changes = 0;     // moves with every change; for wait()
 };
 
 struct LivePair {

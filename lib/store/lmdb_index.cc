@@ -27,9 +27,10 @@ using base::ok;
 using MaybeView = std::optional<std::string_view>;
 using MaybeKeyValue = std::optional<KeyValue>;
 
-constexpr std::array<const char*, kDbs> kNames = {"records", "pieces", "samples", "partitions", "series", "extents", "meta", "positions"};
-constexpr uint64_t kLowSpace = uint64_t{8} << 20;   // LMDB says EIO for a full disk: below this it is believed to be one
-constexpr uint64_t kSizeSlack = uint64_t{64} << 20; // hole kept behind the last page in use (see Env::keep_size)
+constexpr std::array<const char*, kDbs> kNames = {"records", "pieces",  "samples", "partitions",
+                                                  "series",  "extents", "meta",    "positions"};
+constexpr uint64_t kLowSpace = uint64_t{8} << 20;  // LMDB says EIO for a full disk: below this it is believed to be one
+constexpr uint64_t kSizeSlack = uint64_t{64} << 20;  // hole kept behind the last page in use (see Env::keep_size)
 constexpr MDB_dbi kNoDbi = ~MDB_dbi{0};
 
 MDB_val val(std::string_view v) { return {v.size(), const_cast<char*>(v.data())}; }
@@ -71,7 +72,8 @@ base::Error Env::error(std::string_view what, int rc) const {
       if (::statvfs(dir.c_str(), &fs) == 0 && fs.f_bavail * fs.f_frsize < kLowSpace) return {Code::no_space, text};
       return {Code::io_error, text};
     }
-    default: return rc > 0 ? errno_error("index " + dir + ": " + std::string(what), rc) : base::Error(Code::io_error, text);
+    default:
+      return rc > 0 ? errno_error("index " + dir + ": " + std::string(what), rc) : base::Error(Code::io_error, text);
   }
 }
 
@@ -252,7 +254,9 @@ class LmdbIndex final : public Index {
   }
   bool evict(int pid) override {
     struct stat st {};
-    if (pid <= 1 || pid == ::getpid() || ::stat(("/proc/" + std::to_string(pid)).c_str(), &st) != 0 || st.st_gid != ::getegid()) return false;
+    if (pid <= 1 || pid == ::getpid() || ::stat(("/proc/" + std::to_string(pid)).c_str(), &st) != 0 ||
+        st.st_gid != ::getegid())
+      return false;
     return ::kill(pid, SIGKILL) == 0;
   }
 
@@ -335,7 +339,8 @@ base::Status check_size(Env& env) {
   const uint64_t needed = (info.me_last_pgno + 1) * env.page;
   // A fresh environment has two pages, and nothing behind them to lose.
   if (env.size < needed)
-    return fail(Code::corrupt, "index " + env.dir + ": data.mdb has " + std::to_string(env.size) + " bytes, should have " + std::to_string(needed));
+    return fail(Code::corrupt, "index " + env.dir + ": data.mdb has " + std::to_string(env.size) +
+                                   " bytes, should have " + std::to_string(needed));
   return ok();
 }
 
@@ -343,7 +348,8 @@ base::Result<std::shared_ptr<Env>> open_env(const std::string& dir, const LmdbOp
   const auto data = dir + "/data.mdb";
   const bool fresh = ::access(data.c_str(), F_OK) != 0;
   if (fresh && !options.write) return fail(Code::not_found, "index " + dir + ": not made yet");
-  if (options.write && ::mkdir(dir.c_str(), 0750) != 0 && errno != EEXIST) return fail(errno_error("making " + dir, errno));
+  if (options.write && ::mkdir(dir.c_str(), 0750) != 0 && errno != EEXIST)
+    return fail(errno_error("making " + dir, errno));
   if (options.write && !fresh) drop_cache(data);
   auto env = std::make_shared<Env>();
   env->dir = dir;
@@ -369,8 +375,10 @@ base::Result<std::shared_ptr<Env>> open_env(const std::string& dir, const LmdbOp
 
 }  // namespace
 
-base::Result<std::unique_ptr<Index>> open_lmdb(const std::string& dir, const LmdbOptions& options, const std::vector<Db>& dbs) {
-  static const std::vector<Db> kAll = {Db::records, Db::pieces, Db::samples, Db::partitions, Db::series, Db::extents, Db::meta};
+base::Result<std::unique_ptr<Index>> open_lmdb(const std::string& dir, const LmdbOptions& options,
+                                               const std::vector<Db>& dbs) {
+  static const std::vector<Db> kAll = {Db::records, Db::pieces,  Db::samples, Db::partitions,
+                                       Db::series,  Db::extents, Db::meta};
   auto& r = registry();
   const std::lock_guard lock(r.mutex);
   std::shared_ptr<Env> env;
@@ -390,7 +398,8 @@ std::string lmdb_identity(const std::string& dir) { return file_identity(dir + "
 LmdbIndexFactory::LmdbIndexFactory(std::string dir, LmdbOptions options) : dir_(std::move(dir)), options_(options) {}
 
 base::Result<std::unique_ptr<Index>> LmdbIndexFactory::open() {
-  if (::access((dir_ + "/suspect").c_str(), F_OK) == 0) return fail(Code::corrupt, "index " + dir_ + ": marked suspect by a read error");
+  if (::access((dir_ + "/suspect").c_str(), F_OK) == 0)
+    return fail(Code::corrupt, "index " + dir_ + ": marked suspect by a read error");
   auto index = open_lmdb(dir_, options_);
   if (index) (*index)->check_readers();
   return index;
@@ -400,7 +409,8 @@ base::Status LmdbIndexFactory::set_aside(std::string_view why) {
   base::log(base::Level::error, "index-set-aside", {{"dir", dir_}, {"why", why}});
   const auto bad = dir_ + ".bad";
   for (const char* name : {"/data.mdb", "/lock.mdb", "/suspect"})
-    if (::unlink((bad + name).c_str()) != 0 && errno != ENOENT) return fail(errno_error("removing " + bad + name, errno));
+    if (::unlink((bad + name).c_str()) != 0 && errno != ENOENT)
+      return fail(errno_error("removing " + bad + name, errno));
   if (::rmdir(bad.c_str()) != 0 && errno != ENOENT) return fail(errno_error("removing " + bad, errno));
   if (::rename(dir_.c_str(), bad.c_str()) != 0 && errno != ENOENT) return fail(errno_error("renaming " + dir_, errno));
   return ok();

@@ -28,7 +28,8 @@ struct LmdbOptions {
 };
 
 // not_found: read-only and there is nothing yet. Opens the databases in `dbs` (all, when empty).
-base::Result<std::unique_ptr<Index>> open_lmdb(const std::string& dir, const LmdbOptions& options, const std::vector<Db>& dbs = {});
+base::Result<std::unique_ptr<Index>> open_lmdb(const std::string& dir, const LmdbOptions& options,
+                                               const std::vector<Db>& dbs = {});
 // Device and inode of the environment's file; changes when a rebuilt one took its place. Empty: none.
 std::string lmdb_identity(const std::string& dir);
 

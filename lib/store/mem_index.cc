@@ -108,7 +108,9 @@ class MemTxn final : public WriteTxn {
     if (value == nullptr) return std::nullopt;
     return *value;
   }
-  base::Status put(Db db, std::string_view key, std::string_view value) override { return set(db, key, std::string(value)); }
+  base::Status put(Db db, std::string_view key, std::string_view value) override {
+    return set(db, key, std::string(value));
+  }
   base::Status del(Db db, std::string_view key) override {
     const auto& map = files_.dbs[static_cast<size_t>(db)];
     return map.find(key) == map.end() ? ok() : set(db, key, std::nullopt);
@@ -156,7 +158,8 @@ class MemTxn final : public WriteTxn {
       if (!committed) versions.pop_back();
       // What no snapshot can see any more goes.
       while (versions.size() > 1 && versions[1].commit <= oldest) versions.erase(versions.begin());
-      if (versions.empty() || (versions.size() == 1 && !versions[0].value && versions[0].commit <= oldest)) files_.dbs[db].erase(it);
+      if (versions.empty() || (versions.size() == 1 && !versions[0].value && versions[0].commit <= oldest))
+        files_.dbs[db].erase(it);
     }
   }
 
@@ -171,7 +174,9 @@ class MemTxn final : public WriteTxn {
 class MemIndex final : public Index {
  public:
   explicit MemIndex(MemIndexFiles& files) : files_(files) {}
-  base::Result<std::unique_ptr<WriteTxn>> begin() override { return std::make_unique<MemTxn>(files_, snapshots_, open_); }
+  base::Result<std::unique_ptr<WriteTxn>> begin() override {
+    return std::make_unique<MemTxn>(files_, snapshots_, open_);
+  }
   std::unique_ptr<Reader> reader() override { return std::make_unique<MemReader>(files_, snapshots_); }
   base::Result<IndexSpace> space(bool) override {
     IndexSpace space{uint64_t{1} << 40, 0, 0};

@@ -43,9 +43,15 @@ int compare(uint64_t a_prefix, std::string_view a, uint64_t b_prefix, std::strin
 
 struct Less {
   using is_transparent = void;
-  bool operator()(const Slot& a, const Slot& b) const { return compare(a.prefix, a.entry->key(), b.prefix, b.entry->key()) < 0; }
-  bool operator()(const Slot& a, const Wanted& b) const { return compare(a.prefix, a.entry->key(), b.prefix, b.key) < 0; }
-  bool operator()(const Wanted& a, const Slot& b) const { return compare(a.prefix, a.key, b.prefix, b.entry->key()) < 0; }
+  bool operator()(const Slot& a, const Slot& b) const {
+    return compare(a.prefix, a.entry->key(), b.prefix, b.entry->key()) < 0;
+  }
+  bool operator()(const Slot& a, const Wanted& b) const {
+    return compare(a.prefix, a.entry->key(), b.prefix, b.key) < 0;
+  }
+  bool operator()(const Wanted& a, const Slot& b) const {
+    return compare(a.prefix, a.key, b.prefix, b.entry->key()) < 0;
+  }
 };
 
 using Tree = absl::btree_set<Slot, Less>;

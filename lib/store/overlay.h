@@ -64,7 +64,7 @@ class Arena {
     size_t size;
   };
   std::vector<Slab> slabs_;
-  size_t used_ = 0;  // of the last
+  size_t used_ = 0;    // of the last
   uint64_t full_ = 0;  // bytes used in the others
 };
 
@@ -78,7 +78,7 @@ class Half {
   void put_later(model::ExtentId extent, const model::RecordView& record, bool newest);
   void settle();
   const Entry* find(model::ExtentId extent, std::string_view key) const;
-  uint64_t bytes() const;    // arenas and trees
+  uint64_t bytes() const;  // arenas and trees
   // Something newer may have reached the index past the overlay: its entries' `newest` says nothing any more.
   void distrust() { trusted_ = false; }
   bool trusted() const { return trusted_; }
@@ -121,7 +121,9 @@ class Overlay {
  public:
   Overlay() : active_(std::make_shared<Half>()) {}
   bool put(model::ExtentId extent, const model::RecordView& record, bool newest);
-  void put_later(model::ExtentId extent, const model::RecordView& record, bool newest) { active_->put_later(extent, record, newest); }
+  void put_later(model::ExtentId extent, const model::RecordView& record, bool newest) {
+    active_->put_later(extent, record, newest);
+  }
   void settle() { active_->settle(); }
   Held find(model::ExtentId extent, std::string_view key) const;
   void distrust();

@@ -171,7 +171,8 @@ base::Status RealDisk::remove(std::string_view path) {
 base::Status RealDisk::make_dir(std::string_view path) {
   for (size_t slash = path.find('/'); slash != std::string_view::npos; slash = path.find('/', slash + 1))
     TRY(make_dir(path.substr(0, slash)));
-  if (::mkdir(full(path).c_str(), kDirMode) != 0 && errno != EEXIST) return fail(errno_error("making " + full(path), errno));
+  if (::mkdir(full(path).c_str(), kDirMode) != 0 && errno != EEXIST)
+    return fail(errno_error("making " + full(path), errno));
   return ok();
 }
 
@@ -219,7 +220,8 @@ base::Result<std::unique_ptr<Mapping>> RealDisk::map(std::string_view path, size
   if (static_cast<size_t>(st.st_size) < size) {
     if (!create) return fail(Code::not_found, name + ": shorter than " + std::to_string(size) + " bytes");
     // Real blocks, so that a full disk is an error here and no SIGBUS later.
-    if (const int err = ::posix_fallocate(fd.get(), 0, static_cast<off_t>(size)); err != 0) return fail(errno_error(name, err));
+    if (const int err = ::posix_fallocate(fd.get(), 0, static_cast<off_t>(size)); err != 0)
+      return fail(errno_error(name, err));
   }
   void* data = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0);
   if (data == MAP_FAILED) return fail(errno_error("mapping " + name, errno));

@@ -19,7 +19,8 @@ struct Found {
 
 class Scan {
  public:
-  Scan(Disk& disk, const JournalScan& scan, std::vector<uint64_t> segments) : disk_(disk), scan_(scan), segments_(std::move(segments)) {
+  Scan(Disk& disk, const JournalScan& scan, std::vector<uint64_t> segments)
+      : disk_(disk), scan_(scan), segments_(std::move(segments)) {
     end_ = scan.start;
   }
 
@@ -61,7 +62,8 @@ class Scan {
 
   base::Status take(const Frame& frame, std::string_view payload) {
     // A hole in the sequence in front of a good frame: a segment is missing.
-    if (end_.sequence != 0 && frame.at.sequence > end_.sequence && !told_) damaged(std::nullopt, frame.at, "blocks are missing");
+    if (end_.sequence != 0 && frame.at.sequence > end_.sequence && !told_)
+      damaged(std::nullopt, frame.at, "blocks are missing");
     told_ = false;
     end_ = frame.end();
     return scan_.frame(frame, payload);
@@ -148,9 +150,11 @@ base::Result<JournalPosition> scan_journal(Disk& disk, const JournalScan& scan) 
   return Scan(disk, scan, std::move(segments)).run();
 }
 
-base::Result<Tail> finish_tail(Disk& disk, const JournalPosition& end, uint64_t segment_bytes, uint64_t group_bytes_max) {
+base::Result<Tail> finish_tail(Disk& disk, const JournalPosition& end, uint64_t segment_bytes,
+                               uint64_t group_bytes_max) {
   Tail tail;
-  if (auto removed = disk.remove("journal/next.tmp"); !removed && removed.error().code != Code::not_found) return base::fail(removed.error());
+  if (auto removed = disk.remove("journal/next.tmp"); !removed && removed.error().code != Code::not_found)
+    return base::fail(removed.error());
   TRY_ASSIGN(const auto segments, list_segments(disk));
   bool removed = false;
   for (const uint64_t n : segments) {

@@ -26,10 +26,10 @@
 namespace cantle::store {
 
 struct JournalScan {
-  JournalPosition start;         // sequence 0: whatever the first frame says
-  uint64_t durable = 0;          // sequences below this are known to have been synced
+  JournalPosition start;  // sequence 0: whatever the first frame says
+  uint64_t durable = 0;   // sequences below this are known to have been synced
   uint64_t segment_bytes = 0;
-  bool sync = true;              // false: only look (tools)
+  bool sync = true;  // false: only look (tools)
   std::function<base::Status(const Frame& frame, std::string_view payload)> frame;
   // `whose`: the header of the damaged block, where that much is readable.
   std::function<void(const DamagedPlace& place, const std::optional<Frame>& whose)> damage;
@@ -47,6 +47,7 @@ struct Tail {
 // Makes the end writable: what lies behind it in its segment is zeroed and synced, later segments that hold anything
 // that could be taken for ours are removed.
 // `group_bytes_max`: of a sync group; a torn one lies at most that far into its segment.
-base::Result<Tail> finish_tail(Disk& disk, const JournalPosition& end, uint64_t segment_bytes, uint64_t group_bytes_max);
+base::Result<Tail> finish_tail(Disk& disk, const JournalPosition& end, uint64_t segment_bytes,
+                               uint64_t group_bytes_max);
 
 }  // namespace cantle::store

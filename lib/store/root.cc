@@ -113,7 +113,8 @@ const Root* Roots::older() const {
 base::Status write_root(Disk& disk, const Root& root) {
   TRY_ASSIGN(const bool there, disk.exists(kRootPath));
   TRY_ASSIGN(auto file, disk.open(kRootPath, OpenMode::create));
-  // Both slots get their room with the first root: on a disk that is full by then the second could not be written (S65).
+  // Both slots get their room with the first root: on a disk that is full by then the second could not be written
+  // (S65).
   TRY_ASSIGN(const auto size, file->size());
   if (size < 2 * kRootSlot) TRY(file->write(size, std::string(2 * kRootSlot - size, '\0')));
   CRASH_POINT("root.before_write");

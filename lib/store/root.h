@@ -25,15 +25,15 @@ namespace cantle::store {
 constexpr size_t kRootSlot = 4096;
 
 struct Root {
-  uint64_t generation = 0;        // slot = generation % 2
-  std::string server;             // whose journal it is
+  uint64_t generation = 0;  // slot = generation % 2
+  std::string server;       // whose journal it is
   model::ClusterUuid cluster;
-  model::Incarnation incarnation; // that wrote it
-  JournalPosition head;           // durable up to here when written
-  JournalPosition applied;        // everything before it is in the index
-  uint64_t oldest_segment = 0;    // needed
-  model::Version highest;         // no version above it had been stamped or seen
-  bool clean = false;             // written by a shutdown: nothing follows `head`
+  model::Incarnation incarnation;  // that wrote it
+  JournalPosition head;            // durable up to here when written
+  JournalPosition applied;         // everything before it is in the index
+  uint64_t oldest_segment = 0;     // needed
+  model::Version highest;          // no version above it had been stamped or seen
+  bool clean = false;              // written by a shutdown: nothing follows `head`
 };
 
 struct Roots {
@@ -43,8 +43,8 @@ struct Roots {
   static base::Result<Roots> read(Disk& disk);
 };
 
-std::string encode_root(const Root& root);                        // kRootSlot bytes
-base::Result<Root> decode_root(std::string_view slot);            // corrupt
+std::string encode_root(const Root& root);              // kRootSlot bytes
+base::Result<Root> decode_root(std::string_view slot);  // corrupt
 // Writes and syncs the slot of root.generation.
 base::Status write_root(Disk& disk, const Root& root);
 

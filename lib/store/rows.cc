@@ -63,7 +63,9 @@ Tenure tenure_of(const TenureRow& row) {
   t.id = {row.partition, row.assignment};
   t.table = row.table;
   t.region = row.region;
-  t.state = row.state == RowState::live ? TenureState::live : row.state == RowState::aside ? TenureState::aside : TenureState::trash;
+  t.state = row.state == RowState::live    ? TenureState::live
+            : row.state == RowState::aside ? TenureState::aside
+                                           : TenureState::trash;
   t.interval = row.interval;
   t.born = row.born;
   t.log_start = row.log_start;
@@ -109,7 +111,8 @@ base::Result<std::vector<TenureRow>> read_tenures(Source& source) {
   TRY_ASSIGN(auto at, cursor->seek(""));
   while (at) {
     TRY_ASSIGN(auto row, decode_tenure_row(at->value));
-    if (at->key != tenure_key({row.partition, row.assignment})) return fail(Code::corrupt, "index: partition row under another key");
+    if (at->key != tenure_key({row.partition, row.assignment}))
+      return fail(Code::corrupt, "index: partition row under another key");
     rows.push_back(std::move(row));
     TRY_ASSIGN(at, cursor->next());
   }

@@ -29,7 +29,12 @@ struct Part {
 };
 
 // A tenure's row also says what Tenure does not tell: where its records are.
-enum class RowState : uint8_t { live = 1, aside = 2, trash = 3, ended = 4 };  // ended: a divided parent of which nothing is left here
+enum class RowState : uint8_t {
+  live = 1,
+  aside = 2,
+  trash = 3,
+  ended = 4
+};  // ended: a divided parent of which nothing is left here
 
 struct TenureRow {
   model::PartitionId partition;
@@ -47,10 +52,10 @@ struct TenureRow {
   std::string fill_to;
   bool fill_all = false;
   bool whole = true;
-  uint64_t healed = 0;         // damaged places with a lower journal sequence are known and were compared
+  uint64_t healed = 0;  // damaged places with a lower journal sequence are known and were compared
   uint64_t trash_until_ms = 0;
-  CANTLE_FIELDS(partition, assignment, table, region, state, interval, born, log_start, applied, parts, children, attempt,
-                fill_snapshot, fill_to, fill_all, whole, healed, trash_until_ms)
+  CANTLE_FIELDS(partition, assignment, table, region, state, interval, born, log_start, applied, parts, children,
+                attempt, fill_snapshot, fill_to, fill_all, whole, healed, trash_until_ms)
   friend bool operator==(const TenureRow&, const TenureRow&) = default;
 };
 Tenure tenure_of(const TenureRow& row);
@@ -70,9 +75,9 @@ struct Counts {
 // One interval of an extent and who owns it.
 struct Piece {
   model::Interval interval;
-  model::PartitionId partition;    // owner; none: being freed
+  model::PartitionId partition;  // owner; none: being freed
   model::AssignmentId assignment;
-  std::string freed_to;            // everything of it below this key is gone
+  std::string freed_to;  // everything of it below this key is gone
   Counts counts;
   CANTLE_FIELDS(interval, partition, assignment, freed_to, counts)
   bool freeing() const { return partition.none(); }
@@ -89,8 +94,8 @@ struct ExtentRow {
 struct MetaRow {
   std::string server;
   model::ClusterUuid cluster;
-  model::Incarnation incarnation;   // that wrote it last
-  JournalPosition applied;          // everything before this place is in the index
+  model::Incarnation incarnation;  // that wrote it last
+  JournalPosition applied;         // everything before this place is in the index
   uint32_t next_extent = 1;
   model::Version highest;
 };
@@ -110,7 +115,7 @@ base::Result<std::optional<TenureRow>> read_tenure(Source& source, const TenureI
 // The live row of a partition, if there is one.
 base::Result<std::optional<TenureRow>> read_live(Source& source, const model::PartitionId& partition);
 base::Status write_tenure(WriteTxn& txn, const TenureRow& row);
-base::Result<ExtentRow> read_extent(Source& source, model::ExtentId extent);  // empty if there is none
+base::Result<ExtentRow> read_extent(Source& source, model::ExtentId extent);             // empty if there is none
 base::Status write_extent(WriteTxn& txn, model::ExtentId extent, const ExtentRow& row);  // removes an empty one
 base::Result<std::vector<std::pair<model::ExtentId, ExtentRow>>> read_extents(Source& source);
 base::Result<std::optional<MetaRow>> read_meta(Source& source);

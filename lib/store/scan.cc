@@ -36,17 +36,20 @@ OverlayRows take(const Overlay& overlay, const Part& part, const ScanRange& rang
     if (!entry->deleted || range.tombstones) live++;
     bytes += entry->key().size() + entry->value().size();
     for (size_t i = 0; i < walks.size(); i++)
-      while (at[i] != nullptr && at[i]->key() == entry->key()) at[i] = range.reverse ? walks[i].prev() : walks[i].next();
+      while (at[i] != nullptr && at[i]->key() == entry->key())
+        at[i] = range.reverse ? walks[i].prev() : walks[i].next();
   }
 }
 
 class Merge {
  public:
-  Merge(Source& source, const ScanPlan& plan, const EachFound& each) : source_(source), plan_(plan), range_(plan.range), each_(each) {}
+  Merge(Source& source, const ScanPlan& plan, const EachFound& each)
+      : source_(source), plan_(plan), range_(plan.range), each_(each) {}
 
   base::Result<ScanEnd> run() {
     static const OverlayRows kNone;
-    for (size_t i = 0; i < plan_.parts.size() && !end_.more; i++) TRY(one(plan_.parts[i], plan_.overlay.empty() ? kNone : plan_.overlay[i]));
+    for (size_t i = 0; i < plan_.parts.size() && !end_.more; i++)
+      TRY(one(plan_.parts[i], plan_.overlay.empty() ? kNone : plan_.overlay[i]));
     return std::move(end_);
   }
 
@@ -58,7 +61,8 @@ class Merge {
       while (next < overlay.entries.size() && before(overlay.entries[next]->key(), row.key, range_.reverse))
         if (!give(*overlay.entries[next++])) return false;
       if (overlay.bound && before(*overlay.bound, row.key, range_.reverse)) return false;
-      const Entry* same = next < overlay.entries.size() && overlay.entries[next]->key() == row.key ? overlay.entries[next++] : nullptr;
+      const Entry* same =
+          next < overlay.entries.size() && overlay.entries[next]->key() == row.key ? overlay.entries[next++] : nullptr;
       if (same != nullptr && same->version >= row.row.version) return give(*same);
       return give(keys, row);
     }));
@@ -68,7 +72,9 @@ class Merge {
     return failed_ ? base::Status(base::fail(std::move(*failed_))) : ok();
   }
 
-  bool give(const Entry& e) { return emit(e.key(), e.deleted, e.value().size(), [&] { return Found{e.deleted, e.version, e.value(), e.flags}; }); }
+  bool give(const Entry& e) {
+    return emit(e.key(), e.deleted, e.value().size(), [&] { return Found{e.deleted, e.version, e.value(), e.flags}; });
+  }
   bool give(RecordKey& keys, const RowAt& at) {
     return emit(at.key, at.row.deleted, at.row.length, [&] {
       auto value = value_of(source_, keys, at, buffer_);
@@ -133,6 +139,8 @@ void collect(ScanPlan& plan, const Overlay& overlay) {
   if (overlay.sealed()) plan.held.push_back(overlay.sealed());
 }
 
-base::Result<ScanEnd> merge(Source& source, const ScanPlan& plan, const EachFound& each) { return Merge(source, plan, each).run(); }
+base::Result<ScanEnd> merge(Source& source, const ScanPlan& plan, const EachFound& each) {
+  return Merge(source, plan, each).run();
+}
 
 }  // namespace cantle::store

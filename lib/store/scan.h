@@ -29,8 +29,8 @@ struct OverlayRows {
 // What a scan goes over.
 struct ScanPlan {
   ScanRange range;
-  std::vector<Part> parts;          // clipped to the range, in the order of the scan
-  std::vector<OverlayRows> overlay; // one a part; empty: no overlay
+  std::vector<Part> parts;           // clipped to the range, in the order of the scan
+  std::vector<OverlayRows> overlay;  // one a part; empty: no overlay
   std::vector<std::shared_ptr<Half>> held;
 };
 

@@ -41,13 +41,14 @@ struct Tenure {
   model::TableUuid table;
   model::Region region;
   TenureState state = TenureState::live;
-  model::Interval interval;      // held: of an ended parent what went to children that are not here
-  model::Epoch born;             // incarnation in which it was created here
-  model::LogPoint log_start;     // the log begins behind this point; a child's: the parent's last block
-  model::LogPoint applied;       // in the index
+  model::Interval interval;                  // held: of an ended parent what went to children that are not here
+  model::Epoch born;                         // incarnation in which it was created here
+  model::LogPoint log_start;                 // the log begins behind this point; a child's: the parent's last block
+  model::LogPoint applied;                   // in the index
   std::vector<model::PartitionId> children;  // an ended parent's: low, high
   Fill fill;
-  bool whole = true;  // false: records may be missing here (damage, a rebuilt index): compare with every replica, both ways
+  bool whole =
+      true;  // false: records may be missing here (damage, a rebuilt index): compare with every replica, both ways
 };
 
 // A record as a read gives it. Views: see the call that gives them.
@@ -75,9 +76,9 @@ struct ScanRange {
   size_t bytes_max = size_t{1} << 20;  // of keys and values; the first record is given whatever its size
 };
 struct ScanEnd {
-  bool more = false;     // stopped by a limit
-  std::string resume;    // then: forward: the next `from`; reverse: the next `to`
-  model::Lsn at;         // everything up to here in the log was seen, nothing later
+  bool more = false;   // stopped by a limit
+  std::string resume;  // then: forward: the next `from`; reverse: the next `to`
+  model::Lsn at;       // everything up to here in the log was seen, nothing later
 };
 
 }  // namespace cantle::store

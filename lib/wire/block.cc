@@ -39,8 +39,7 @@ bool known(uint8_t kind) {
     case BlockKind::seal:
     case BlockKind::truncate:
     case BlockKind::divide:
-    case BlockKind::root_image:
-      return true;
+    case BlockKind::root_image: return true;
   }
   return false;
 }
@@ -68,9 +67,7 @@ Raw raw_of(const BlockHeader& h) {
 }
 
 // Everything in front of header_crc itself.
-uint32_t crc_of(const Raw& r) {
-  return base::crc32c({reinterpret_cast<const char*>(&r), offsetof(Raw, header_crc)});
-}
+uint32_t crc_of(const Raw& r) { return base::crc32c({reinterpret_cast<const char*>(&r), offsetof(Raw, header_crc)}); }
 
 // --- MessagePack, only what a record needs ------------------------------------------------------
 
@@ -159,7 +156,8 @@ const char* take_record(std::string_view& in, model::RecordView& r) {
   if (!take_bin(in, r.key)) return "bad key";
   if (!take_bin(in, r.value)) return "bad value";
   if (!take_bin(in, version) || version.size() != r.version.bytes.size()) return "bad version";
-  if (!take_uint(in, r.client) || !take_uint(in, r.series) || !take_uint(in, flags) || flags > 0xff) return "bad series or flags";
+  if (!take_uint(in, r.client) || !take_uint(in, r.series) || !take_uint(in, flags) || flags > 0xff)
+    return "bad series or flags";
   if (r.key.empty() || r.key.size() > model::kKeyMax) return "key of a length not allowed";
   if (r.value.size() > model::kValueMax) return "value too long";
   r.op = static_cast<model::Op>(op);
@@ -170,11 +168,14 @@ const char* take_record(std::string_view& in, model::RecordView& r) {
 }
 
 base::Status check_limits(const BlockHeader& h) {
-  if (h.length > model::kBlockMax) return base::fail(Code::malformed, "block header: payload of " + std::to_string(h.length) + " bytes");
+  if (h.length > model::kBlockMax)
+    return base::fail(Code::malformed, "block header: payload of " + std::to_string(h.length) + " bytes");
   if (model::is_log_block(h.kind)) {
     if (h.first.value == 0) return base::fail(Code::malformed, "block header: a log block without an LSN");
-    if (h.records == 0 || h.records > UINT64_MAX - h.first.value) return base::fail(Code::malformed, "block header: LSNs out of range");
-    if (h.prev_lsn.value + 1 != h.first.value) return base::fail(Code::malformed, "block header: LSN does not follow the one before");
+    if (h.records == 0 || h.records > UINT64_MAX - h.first.value)
+      return base::fail(Code::malformed, "block header: LSNs out of range");
+    if (h.prev_lsn.value + 1 != h.first.value)
+      return base::fail(Code::malformed, "block header: LSN does not follow the one before");
   } else if (h.first.value != 0 || h.records != 0) {
     return base::fail(Code::malformed, "block header: a local block with LSNs");
   }
@@ -201,8 +202,10 @@ base::Result<BlockHeader> decode_header(std::string_view bytes) {
   std::memcpy(&r, bytes.data(), sizeof r);
   if (r.magic != kBlockMagic) return base::fail(Code::malformed, "block header: wrong magic");
   if (r.header_crc != crc_of(r)) return base::fail(Code::malformed, "block header: wrong checksum");
-  if (r.format != kBlockFormat) return base::fail(Code::malformed, "block header: format " + std::to_string(r.format) + " is not known here");
-  if (!known(r.kind) || r.zero0 != 0) return base::fail(Code::malformed, "block header: kind " + std::to_string(r.kind) + " is not known here");
+  if (r.format != kBlockFormat)
+    return base::fail(Code::malformed, "block header: format " + std::to_string(r.format) + " is not known here");
+  if (!known(r.kind) || r.zero0 != 0)
+    return base::fail(Code::malformed, "block header: kind " + std::to_string(r.kind) + " is not known here");
   BlockHeader h;
   h.kind = static_cast<BlockKind>(r.kind);
   std::memcpy(h.partition.bytes.data(), r.partition, 16);
@@ -242,11 +245,13 @@ void append_record(std::string& payload, const model::RecordView& r) {
 }
 
 size_t encoded_size(const model::RecordView& r) {
-  return 2 + bin_size(r.key.size()) + bin_size(r.value.size()) + bin_size(r.version.bytes.size()) + uint_size(r.client) +
-         uint_size(r.series) + uint_size(r.flags);
+  return 2 + bin_size(r.key.size()) + bin_size(r.value.size()) + bin_size(r.version.bytes.size()) +
+         uint_size(r.client) + uint_size(r.series) + uint_size(r.flags);
 }
 
-model::RecordView view_of(const model::Record& r) { return {r.op, r.key, r.value, r.version, r.client, r.series, r.flags}; }
+model::RecordView view_of(const model::Record& r) {
+  return {r.op, r.key, r.value, r.version, r.client, r.series, r.flags};
+}
 
 model::Record own(const model::RecordView& v) {
   return {v.op, std::string(v.key), std::string(v.value), v.version, v.client, v.series, v.flags};
@@ -267,7 +272,8 @@ base::Status RecordReader::status() const {
 }
 
 base::Result<PayloadInfo> check_records(std::string_view payload, const model::Interval& interval) {
-  if (payload.size() > model::kBlockMax) return base::fail(Code::too_large, "more than " + std::to_string(model::kBlockMax) + " bytes of records");
+  if (payload.size() > model::kBlockMax)
+    return base::fail(Code::too_large, "more than " + std::to_string(model::kBlockMax) + " bytes of records");
   PayloadInfo info;
   RecordReader in(payload);
   for (model::RecordView r; in.next(r); info.records++) {

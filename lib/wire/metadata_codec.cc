@@ -70,7 +70,8 @@ bool empty(const InnerNode& inner) {
 
 base::Result<const std::string*> need(const NodeLookup& lookup, const NodeHash& hash) {
   const auto* bytes = lookup(hash);
-  if (bytes == nullptr) return base::fail(base::Code::not_found, "METADATA: node " + base::to_hex(view(hash)) + " is not here");
+  if (bytes == nullptr)
+    return base::fail(base::Code::not_found, "METADATA: node " + base::to_hex(view(hash)) + " is not here");
   return bytes;
 }
 
@@ -101,7 +102,8 @@ class Decoding {
     if (hash != NodeHash{}) {
       TRY_ASSIGN(const auto* bytes, need(lookup_, hash));
       TRY_ASSIGN(const auto decoded, nodes::decode_inner(*bytes));
-      if (decoded.number != number) return base::fail(base::Code::malformed, "METADATA: an inner part stands in the wrong place");
+      if (decoded.number != number)
+        return base::fail(base::Code::malformed, "METADATA: an inner part stands in the wrong place");
       for (const auto& [place, leaf_hash] : decoded.leaves) now.leaves[place] = leaf_hash;
     }
     for (uint32_t i = 0; i < model::kInnerLeaves; i++)
@@ -114,7 +116,8 @@ class Decoding {
     if (hash == NodeHash{}) return base::ok();
     TRY_ASSIGN(const auto* bytes, need(lookup_, hash));
     TRY_ASSIGN(auto decoded, nodes::decode_leaf(*bytes));
-    if (decoded.number != number) return base::fail(base::Code::malformed, "METADATA: a leaf stands in the wrong place");
+    if (decoded.number != number)
+      return base::fail(base::Code::malformed, "METADATA: a leaf stands in the wrong place");
     for (auto& p : decoded.partitions) partitions_.push_back(std::move(p));
     for (auto& e : decoded.ended) ended_.push_back(std::move(e));
     return base::ok();
@@ -129,7 +132,8 @@ class Decoding {
       for (const auto& p : partitions_) now.insert(p.region);
       for (const auto number : changed_)
         for (uint32_t i = 0; i < model::kLeafRegions; i++)
-          if (const model::Region region{number * model::kLeafRegions + i}; !now.contains(region)) m.partitions.erase(region);
+          if (const model::Region region{number * model::kLeafRegions + i}; !now.contains(region))
+            m.partitions.erase(region);
       for (auto& p : partitions_) {
         const auto* old = m.partitions.get(p.region);
         if (old == nullptr || !(*old == p)) m.partitions.put(std::move(p));
@@ -156,7 +160,8 @@ NodeHash hash_of_node(std::string_view bytes) { return base::sha256(bytes); }
 
 base::Result<NodeHash> node_hash(std::string_view raw) {
   NodeHash h{};
-  if (raw.size() != h.size()) return base::fail(base::Code::malformed, "a hash has 32 bytes, not " + std::to_string(raw.size()));
+  if (raw.size() != h.size())
+    return base::fail(base::Code::malformed, "a hash has 32 bytes, not " + std::to_string(raw.size()));
   std::copy(raw.begin(), raw.end(), h.begin());
   return h;
 }
@@ -261,7 +266,8 @@ std::vector<NodeHash> nodes_not_in(const MetadataTree& tree, const MetadataTree*
 
 base::Result<RootHead> decode_root_head(std::string_view root_bytes) {
   TRY_ASSIGN(auto root, nodes::decode_root(root_bytes));
-  return RootHead{root.head.table, root.head.txnid, root.head.prev_txnid, root.head.txnseq, std::move(root.head.prev_hash)};
+  return RootHead{root.head.table, root.head.txnid, root.head.prev_txnid, root.head.txnseq,
+                  std::move(root.head.prev_hash)};
 }
 
 std::string encode_whole_map(const Metadata& metadata) {

@@ -49,7 +49,7 @@ struct Node {
 
 // The hashes of a file, so that the next one need not compute them again.
 struct InnerNode {
-  NodeHash hash{};                                   // all zero: there is none
+  NodeHash hash{};                                     // all zero: there is none
   std::array<NodeHash, model::kInnerLeaves> leaves{};  // all zero: there is no such leaf
 };
 struct MetadataTree {
@@ -80,9 +80,11 @@ using NodeLookup = std::function<const std::string*(const NodeHash&)>;
 // once these are there: lower nodes become known through upper ones. malformed: a node that is there is not one.
 base::Result<std::vector<NodeHash>> missing_nodes(const NodeHash& root, const NodeLookup& lookup);
 // not_found: a node is missing. `base`, a valid file, saves the decoding and checking of what it shares with this one.
-base::Result<MetadataFile> decode_metadata(const NodeHash& root, const NodeLookup& lookup, const MetadataFile* base = nullptr);
+base::Result<MetadataFile> decode_metadata(const NodeHash& root, const NodeLookup& lookup,
+                                           const MetadataFile* base = nullptr);
 // The same for files that need no validation, because this program wrote them after one.
-base::Result<MetadataFile> decode_trusted(const NodeHash& root, const NodeLookup& lookup, const MetadataFile* base = nullptr);
+base::Result<MetadataFile> decode_trusted(const NodeHash& root, const NodeLookup& lookup,
+                                          const MetadataFile* base = nullptr);
 
 // What stands directly under a node: of a root its inner parts, of an inner part its leaves.
 base::Result<std::vector<NodeHash>> children_of_node(std::string_view bytes);

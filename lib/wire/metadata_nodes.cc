@@ -363,8 +363,9 @@ base::Result<Root> decode_root(std::string_view bytes) {
   in.mark(kRootMark);
   in.number(&m.format);
   if (in.good() && (m.format < model::kFormatMin || m.format > model::kFormatMax))
-    return base::fail(base::Code::malformed, "METADATA: format " + std::to_string(m.format) + " is not one that this version reads (" +
-                                                 std::to_string(model::kFormatMin) + " to " + std::to_string(model::kFormatMax) + ")");
+    return base::fail(base::Code::malformed,
+                      "METADATA: format " + std::to_string(m.format) + " is not one that this version reads (" +
+                          std::to_string(model::kFormatMin) + " to " + std::to_string(model::kFormatMax) + ")");
   in.id(&m.table);
   m.name = in.text(63);
   in.enumeration(&m.keyspace, model::Keyspace::hash);

@@ -12,8 +12,8 @@ namespace cantle::wire::nodes {
 
 struct Leaf {
   uint32_t number = 0;
-  std::vector<model::Partition> partitions;     // by region
-  std::vector<model::EndedPartition> ended;     // by region
+  std::vector<model::Partition> partitions;  // by region
+  std::vector<model::EndedPartition> ended;  // by region
 };
 struct Inner {
   uint32_t number = 0;

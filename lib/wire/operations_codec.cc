@@ -37,7 +37,8 @@ base::Result<std::vector<model::Operation>> decode_operations(std::string_view b
   uint32_t count = 0;
   if (!in.array(&count)) return base::fail(base::Code::malformed, "ops: not an array");
   if (count == 0 || count > model::kOperationsMax)
-    return base::fail(base::Code::invalid, "ops: a transaction has 1 to " + std::to_string(model::kOperationsMax) + " operations");
+    return base::fail(base::Code::invalid,
+                      "ops: a transaction has 1 to " + std::to_string(model::kOperationsMax) + " operations");
   std::vector<model::Operation> out;
   for (uint32_t i = 0; i < count; i++) {
     uint32_t pair = 0;

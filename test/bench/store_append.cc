@@ -29,7 +29,8 @@ Rate ours(StoreUnderTest& s, int writers) {
   uint64_t ms = 0;
   const std::function<void()> one = [&] {
     std::string payload;
-    wire::append_record(payload, {model::Op::put, bench_key(n, 1), value, model::Version::make(++ms, 0, {1}, {1}), 0, 0, 0});
+    wire::append_record(payload,
+                        {model::Op::put, bench_key(n, 1), value, model::Version::make(++ms, 0, {1}, {1}), 0, 0, 0});
     under_way++;
     const auto taken = engine.append(s.tenure().partition, std::move(payload), [&](const auto& lsn) {
       CHECK(lsn);
@@ -72,7 +73,8 @@ void append(Bench& bench) {
   s.open();
   const int fd = ::open((bench.dir() + "/bare").c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0600);
   const std::string zeros(1 << 20, '\0');
-  for (uint64_t at = 0; at < kFile; at += zeros.size()) CHECK(::pwrite(fd, zeros.data(), zeros.size(), static_cast<off_t>(at)) > 0);
+  for (uint64_t at = 0; at < kFile; at += zeros.size())
+    CHECK(::pwrite(fd, zeros.data(), zeros.size(), static_cast<off_t>(at)) > 0);
   CHECK(::fsync(fd) == 0);
   uint64_t offset = 0;
   for (const int writers : {1, 16, 64}) {
@@ -83,7 +85,8 @@ void append(Bench& bench) {
       a.add(rate.appends);
       b.add(bare(fd, offset, rate));
     }
-    bench.report({"append, " + std::to_string(writers) + " writers", "appends/s", a.median(), "pwrite+fdatasync", b.median(), 0.8, Bar::at_least});
+    bench.report({"append, " + std::to_string(writers) + " writers", "appends/s", a.median(), "pwrite+fdatasync",
+                  b.median(), 0.8, Bar::at_least});
   }
   ::close(fd);
 }

@@ -77,7 +77,8 @@ void StoreUnderTest::append(uint64_t n, size_t value, uint32_t per_block, uint64
       std::string payload;
       const uint64_t end = std::min<uint64_t>(n, at + per_block);
       for (uint64_t i = at; i < end; i++)
-        wire::append_record(payload, {model::Op::put, bench_key(i, seed), bytes, model::Version::make(1000 + i, 0, {1}, {1}), 0, 0, 0});
+        wire::append_record(
+            payload, {model::Op::put, bench_key(i, seed), bytes, model::Version::make(1000 + i, 0, {1}, {1}), 0, 0, 0});
       auto taken = engine_->append(tenure_.partition, std::move(payload), [&durable, k = end - at](const auto& lsn) {
         CHECK(lsn);
         durable += k;

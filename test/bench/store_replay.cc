@@ -11,7 +11,7 @@ namespace cantle::bench {
 namespace {
 
 constexpr size_t kValue = 100;
-constexpr uint64_t kFits = 300000;      // records that fit the default overlay
+constexpr uint64_t kFits = 300000;  // records that fit the default overlay
 constexpr uint64_t kBeyond = 2000000;
 constexpr uint64_t kBatch = 8192;
 
@@ -58,7 +58,8 @@ void fits(Bench& bench) {
     Samples a;
     for (int round = 0; round < bench.rounds(); round++)
       a.add(replay(bench.dir() + "/fits" + std::to_string(per_block) + "-" + std::to_string(round), kFits, per_block));
-    bench.report({"replay, fits the overlay, " + std::to_string(per_block) + " a block", "records/s", a.median(), "the bar", 500000, 1.0, Bar::at_least});
+    bench.report({"replay, fits the overlay, " + std::to_string(per_block) + " a block", "records/s", a.median(),
+                  "the bar", 500000, 1.0, Bar::at_least});
   }
 }
 
@@ -68,7 +69,8 @@ void beyond(Bench& bench) {
     a.add(replay(bench.dir() + "/beyond" + std::to_string(round), kBeyond, 100));
     b.add(bare_put(bench.dir() + "/bare" + std::to_string(round), kBeyond));
   }
-  bench.report({"replay, beyond the overlay", "records/s", a.median(), "mdb_put in batches", b.median(), 0.7, Bar::at_least});
+  bench.report(
+      {"replay, beyond the overlay", "records/s", a.median(), "mdb_put in batches", b.median(), 0.7, Bar::at_least});
 }
 
 const Register fits_bench("store.replay", fits);

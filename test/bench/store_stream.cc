@@ -1,5 +1,5 @@
-// A stream of 4 KiB values into the store, as a mover sends them: journal and index, durable and applied, beside a plain
-// copy of the same bytes to a synced file.
+// A stream of 4 KiB values into the store, as a mover sends them: journal and index, durable and applied, beside a
+// plain copy of the same bytes to a synced file.
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -27,7 +27,8 @@ double copy(const std::string& path) {
   CHECK(fd >= 0);
   const std::string bytes(1 << 20, 'v');
   const double start = now_s();
-  for (uint64_t n = 0; n < kRecords * kValue; n += bytes.size()) CHECK(::write(fd, bytes.data(), bytes.size()) == static_cast<ssize_t>(bytes.size()));
+  for (uint64_t n = 0; n < kRecords * kValue; n += bytes.size())
+    CHECK(::write(fd, bytes.data(), bytes.size()) == static_cast<ssize_t>(bytes.size()));
   CHECK(::fdatasync(fd) == 0);
   const double rate = static_cast<double>(kRecords * kValue) / (now_s() - start) / 1e6;
   ::close(fd);
@@ -47,8 +48,10 @@ void stream(Bench& bench) {
     applied.add(static_cast<double>(kRecords * kValue) / (now_s() - start) / 1e6);
     plain.add(copy(bench.dir() + "/plain"));
   }
-  bench.report({"stream of 4 KiB values, durable", "MB/s", durable.median(), "copy, synced", plain.median(), 0, Bar::shown});
-  bench.report({"stream of 4 KiB values, applied", "MB/s", applied.median(), "copy, synced", plain.median(), 0, Bar::shown});
+  bench.report(
+      {"stream of 4 KiB values, durable", "MB/s", durable.median(), "copy, synced", plain.median(), 0, Bar::shown});
+  bench.report(
+      {"stream of 4 KiB values, applied", "MB/s", applied.median(), "copy, synced", plain.median(), 0, Bar::shown});
   bench.report({"RssAnon during the stream", "MiB", memory.quantile(1), "the bar", 200, 1.0, Bar::at_most});
 }
 

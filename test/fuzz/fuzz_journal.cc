@@ -1,6 +1,7 @@
 // A journal as recovery finds it: segments of frames, whole, torn, misplaced, flipped.
 //
-// The input is a list of steps that write frames and garbage into two segments; what is left of it stands raw at the end.
+// The input is a list of steps that write frames and garbage into two segments; what is left of it stands raw at the
+// end.
 //
 // What holds whatever comes
 //   * Recovery ends, and only frames whose place and checksums are right are taken, in rising sequence.
@@ -104,7 +105,9 @@ store::JournalPosition recover(store::MemDisk& disk, uint64_t* frames) {
     ++*frames;
     return base::ok();
   };
-  scan.damage = [](const store::DamagedPlace& place, const std::optional<Frame>&) { CHECK(place.to.sequence >= place.from.sequence); };
+  scan.damage = [](const store::DamagedPlace& place, const std::optional<Frame>&) {
+    CHECK(place.to.sequence >= place.from.sequence);
+  };
   const auto end = store::scan_journal(disk, scan);
   CHECK(end && end->sequence > last && end->offset <= kSegment);
   return *end;

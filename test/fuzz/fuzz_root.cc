@@ -33,7 +33,8 @@ void root(std::string_view body) {
   const auto decoded = store::decode_root(good);
   if (!decoded || decoded->server.size() > 200) return;
   const auto again = store::decode_root(store::encode_root(*decoded));
-  CHECK(again && again->head == decoded->head && again->generation == decoded->generation && again->highest == decoded->highest);
+  CHECK(again && again->head == decoded->head && again->generation == decoded->generation &&
+        again->highest == decoded->highest);
 }
 
 std::string sealed(std::string_view body) {
@@ -44,8 +45,10 @@ std::string sealed(std::string_view body) {
 
 void rows(std::string_view body) {
   const auto row = sealed(body);
-  if (const auto t = store::decode_tenure_row(row)) CHECK(store::decode_tenure_row(store::encode_row(*t)).value() == *t);
-  if (const auto m = store::decode_meta_row(row)) CHECK(store::decode_meta_row(store::encode_row(*m)).value().applied == m->applied);
+  if (const auto t = store::decode_tenure_row(row))
+    CHECK(store::decode_tenure_row(store::encode_row(*t)).value() == *t);
+  if (const auto m = store::decode_meta_row(row))
+    CHECK(store::decode_meta_row(store::encode_row(*m)).value().applied == m->applied);
   if (auto e = store::decode_extent_row(row)) {
     CHECK(store::decode_extent_row(store::encode_row(*e)).value().pieces == e->pieces);
     (void)e->find("k");

@@ -13,7 +13,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const auto plan = client::parse_plan({reinterpret_cast<const char*>(data), size});
   if (!plan) return 0;
   CHECK(!plan->split.point.empty() && plan->split.point.size() <= model::kKeyMax);
-  CHECK(plan->split.low.assignments.size() <= model::kReplicasMax && plan->split.high.assignments.size() <= model::kReplicasMax);
+  CHECK(plan->split.low.assignments.size() <= model::kReplicasMax &&
+        plan->split.high.assignments.size() <= model::kReplicasMax);
   const auto text = client::format_plan(*plan);
   const auto again = client::parse_plan(text);
   CHECK(again && *again == *plan);

@@ -42,7 +42,8 @@ Version Checks::held(Host& host, const std::string& table, const std::string& ke
   const auto map = cluster_.maps.current(table);
   Version newest;
   for (const auto& tenure : engine.tenures()) {
-    if (tenure.state != store::TenureState::live || tenure.table != map->table || !tenure.interval.contains(key)) continue;
+    if (tenure.state != store::TenureState::live || tenure.table != map->table || !tenure.interval.contains(key))
+      continue;
     const auto found = engine.get(tenure.id.partition, key);
     if (found && *found) newest = std::max(newest, (*found)->version);
   }
@@ -56,8 +57,9 @@ void Checks::dying(Host& host) {
   if (!engine) return;
   for (const auto& tenure : engine->tenures()) {
     if (tenure.state != store::TenureState::live) continue;
-    cluster_.scheduler.note("died_with", host.id.name, to_string(tenure.id.assignment), engine->applied(tenure.id.partition)->lsn.value,
-                            engine->durable(tenure.id.partition)->lsn.value, engine->log_end(tenure.id.partition)->lsn.value);
+    cluster_.scheduler.note(
+        "died_with", host.id.name, to_string(tenure.id.assignment), engine->applied(tenure.id.partition)->lsn.value,
+        engine->durable(tenure.id.partition)->lsn.value, engine->log_end(tenure.id.partition)->lsn.value);
     auto& keys = host.last_held[table_name(tenure.table)];
     for (auto& [key, stored] : content(*engine, tenure.id.partition)) keys[key] = std::max(keys[key], stored.version);
   }
@@ -77,7 +79,8 @@ Checks::Content Checks::content(store::Engine& engine, const model::PartitionId&
   return out;
 }
 
-// Whether servers that could make up a read at majority all lack this version: then an acknowledged write can be missed.
+// Whether servers that could make up a read at majority all lack this version: then an acknowledged write can be
+// missed.
 std::string Checks::answers_lack(const MapPtr& map, const std::string& key, const Version& version) const {
   const model::Partition* p = map->find(key);
   std::set<uint32_t> slots, lacking;
@@ -102,20 +105,24 @@ void Checks::told(const Write& write) {
     for (auto& [name, host] : cluster_.hosts)
       if (held(*host, write.table, key) >= write.version) ++holders;
     if (holders < majority(map->replicas))
-      fail("write " + std::to_string(write.number) + " of " + key + " was acknowledged and is durable on " + std::to_string(holders) + " of " + std::to_string(map->replicas));
+      fail("write " + std::to_string(write.number) + " of " + key + " was acknowledged and is durable on " +
+           std::to_string(holders) + " of " + std::to_string(map->replicas));
     if (const auto who = answers_lack(map, key, write.version); !who.empty())
-      fail("write " + std::to_string(write.number) + " of " + key + " was acknowledged and a majority that answers reads lacks it:" + who);
+      fail("write " + std::to_string(write.number) + " of " + key +
+           " was acknowledged and a majority that answers reads lacks it:" + who);
   }
 }
 
 void Checks::committed(const model::Metadata* before, const model::Metadata& after) {
-  if (before && (after.txnseq.value != before->txnseq.value + 1 || after.prev_txnid != before->txnid)) fail("the chain of " + after.name + " has a fork");
+  if (before && (after.txnseq.value != before->txnseq.value + 1 || after.prev_txnid != before->txnid))
+    fail("the chain of " + after.name + " has a fork");
   if (after.dropped || damage_) return;
   const MapPtr map = cluster_.maps.current(after.name);
   for (const auto& [key, version] : history_.acknowledged())
     if (key.first == after.name)
       if (const auto who = answers_lack(map, key.second, version); !who.empty())
-        return fail("at txnseq " + std::to_string(after.txnseq.value) + " of " + after.name + " a majority that answers reads lacks acknowledged " + key.second + ":" + who);
+        return fail("at txnseq " + std::to_string(after.txnseq.value) + " of " + after.name +
+                    " a majority that answers reads lacks acknowledged " + key.second + ":" + who);
 }
 
 void Checks::dropping(Host& host, const store::TenureId& id, const std::string& why) {
@@ -151,7 +158,8 @@ void Checks::dropping(Host& host, const store::TenureId& id, const std::string& 
       if (other && !other->gone && held(*other, name, key) >= stored.version) holding.insert(a.slot);
     }
     if (holding.size() < majority(slots.size()))
-      return fail(host.id.name + " drops " + key + " of " + name + " though only " + std::to_string(holding.size()) + " servers have it");
+      return fail(host.id.name + " drops " + key + " of " + name + " though only " + std::to_string(holding.size()) +
+                  " servers have it");
   }
 }
 
@@ -164,15 +172,18 @@ void Checks::sweep() {
       const auto durable = engine.durable(tenure.id.partition), applied = engine.applied(tenure.id.partition);
       if (tenure.state != store::TenureState::live) continue;
       // A child's row says where its parent ended before it is in the index: nothing of its own is applied then.
-      if (durable && applied && applied->lsn > durable->lsn && applied->lsn > tenure.log_start.lsn) 
-        fail(name + ": the index is past the durable journal: applied " + to_string(applied->lsn) + ", durable " + to_string(durable->lsn) + " of " + to_string(tenure.id.partition));
+      if (durable && applied && applied->lsn > durable->lsn && applied->lsn > tenure.log_start.lsn)
+        fail(name + ": the index is past the durable journal: applied " + to_string(applied->lsn) + ", durable " +
+             to_string(durable->lsn) + " of " + to_string(tenure.id.partition));
       const auto table = table_name(tenure.table);
       auto& newest = newest_[name][tenure.id.assignment];
       for (const auto& [key, stored] : content(engine, tenure.id.partition)) {
-        if (const auto why = history_.refute(table, key, stored.deleted, stored.version, stored.value); !why.empty()) fail(name + ": " + why);
+        if (const auto why = history_.refute(table, key, stored.deleted, stored.version, stored.value); !why.empty())
+          fail(name + ": " + why);
         if (!seen[tenure.table].insert(key).second) fail(name + " has two live copies of " + key);
         auto& before = newest[key];
-        if (stored.version < before) fail(name + ": " + key + " went back from " + to_string(before) + " to " + to_string(stored.version));
+        if (stored.version < before)
+          fail(name + ": " + key + " went back from " + to_string(before) + " to " + to_string(stored.version));
         before = stored.version;
       }
       if (damaged(tenure)) continue;
@@ -183,7 +194,8 @@ void Checks::sweep() {
         cluster_.scheduler.note("swept", name, to_string(tenure.id.assignment), keys);
       }
       for (const auto& [key, version] : newest)
-        if (tenure.interval.contains(key) && !now.contains(key) && !damage_) fail(name + ": " + key + " at " + to_string(version) + " was there and is gone");
+        if (tenure.interval.contains(key) && !now.contains(key) && !damage_)
+          fail(name + ": " + key + " at " + to_string(version) + " was there and is gone");
     }
   }
 }
@@ -204,11 +216,14 @@ void Checks::check_table(const std::string& table) {
       Host& host = cluster_.host(a.server.name);
       auto* engine = host.partd_node ? host.partd_node->engine() : nullptr;
       const auto tenure = engine ? engine->find(p.id) : std::nullopt;
-      if (!tenure || tenure->id.assignment != a.id) return fail(a.server.name + " does not hold region " + std::to_string(p.region.value) + " of " + table + " under its assignment");
+      if (!tenure || tenure->id.assignment != a.id)
+        return fail(a.server.name + " does not hold region " + std::to_string(p.region.value) + " of " + table +
+                    " under its assignment");
       auto records = content(*engine, p.id);
       for (const auto& [key, stored] : records) {
         if (!p.interval.contains(key)) fail(a.server.name + ": " + key + " lies outside its partition");
-        if (const auto why = history_.refute(table, key, stored.deleted, stored.version, stored.value); !why.empty()) fail(a.server.name + ": " + why);
+        if (const auto why = history_.refute(table, key, stored.deleted, stored.version, stored.value); !why.empty())
+          fail(a.server.name + ": " + why);
       }
       if (first_name.empty()) {
         first_name = a.server.name;
@@ -217,14 +232,16 @@ void Checks::check_table(const std::string& table) {
       }
       for (const auto& [key, stored] : first)
         if (const auto it = records.find(key); it == records.end() || !(it->second == stored))
-          return fail("replicas differ in " + key + ": " + first_name + " has " + to_string(stored.version) + ", " + a.server.name + " has " +
-                      (it == records.end() ? "nothing" : to_string(it->second.version)));
+          return fail("replicas differ in " + key + ": " + first_name + " has " + to_string(stored.version) + ", " +
+                      a.server.name + " has " + (it == records.end() ? "nothing" : to_string(it->second.version)));
       if (records.size() != first.size()) return fail(a.server.name + " has keys that " + first_name + " has not");
     }
     for (const auto& [key, stored] : first) final_versions[key] = stored.version;
   }
   for (const auto& [key, version] : history_.acknowledged())
-    if (key.first == table && final_versions[key.second] < version) fail("acknowledged " + key.second + " is lost: " + to_string(version) + " was acknowledged, " + to_string(final_versions[key.second]) + " is there");
+    if (key.first == table && final_versions[key.second] < version)
+      fail("acknowledged " + key.second + " is lost: " + to_string(version) + " was acknowledged, " +
+           to_string(final_versions[key.second]) + " is there");
   if (damage_) return;
   for (const auto& [key, acks] : history_.acknowledged_one())
     for (const auto& ack : acks) {
@@ -232,7 +249,8 @@ void Checks::check_table(const std::string& table) {
       const auto number = ack.version.server().value;
       auto it = cluster_.hosts.begin();
       std::advance(it, static_cast<std::ptrdiff_t>(number) - 1);
-      if (key.first == table && !it->second->gone && final_versions[key.second] < ack.version) fail("acknowledged at one, " + key.second + " is lost: " + to_string(ack.version));
+      if (key.first == table && !it->second->gone && final_versions[key.second] < ack.version)
+        fail("acknowledged at one, " + key.second + " is lost: " + to_string(ack.version));
     }
 }
 
@@ -244,7 +262,9 @@ void Checks::check_leftovers() {
       const MapPtr map = table.empty() ? nullptr : cluster_.maps.current(table);
       const model::Partition* p = map ? map->find(tenure.id.partition) : nullptr;
       const bool assigned = p && model::find_assignment(*p, tenure.id.assignment);
-      if (!assigned || tenure.state != store::TenureState::live) fail(name + " still has a copy of region " + std::to_string(tenure.region.value) + " of " + table + " that it should not have");
+      if (!assigned || tenure.state != store::TenureState::live)
+        fail(name + " still has a copy of region " + std::to_string(tenure.region.value) + " of " + table +
+             " that it should not have");
     }
   }
 }

@@ -51,13 +51,16 @@ void Client::act() {
     ++waiting_;
     return scan_more(std::move(scan));
   }
-  if (random().chance(load_.read)) return get(any_host(), table, any_key(), random().chance(0.3) ? Level::one : Level::majority);
+  if (random().chance(load_.read))
+    return get(any_host(), table, any_key(), random().chance(0.3) ? Level::one : Level::majority);
   write();
 }
 
 void Client::write() {
   const auto& table = load_.tables[random().below(load_.tables.size())];
-  const Level level = random().chance(load_.level_one) ? Level::one : random().chance(load_.level_all) ? Level::all : Level::majority;
+  const Level level = random().chance(load_.level_one)   ? Level::one
+                      : random().chance(load_.level_all) ? Level::all
+                                                         : Level::majority;
   const auto to = any_host();
   const size_t padding = random().chance(load_.big) ? random().below(20000) : random().below(60);
   if (random().chance(load_.del)) {
@@ -78,12 +81,14 @@ void Client::write() {
   model::BatchRequest batch;
   batch.table = table;
   batch.level = level;
-  const auto number = history_.begin(table, {keys.begin(), keys.end()}, false, level, to, cluster_.scheduler.now()).number;
+  const auto number =
+      history_.begin(table, {keys.begin(), keys.end()}, false, level, to, cluster_.scheduler.now()).number;
   for (const auto& k : keys) batch.ops.push_back({model::Op::put, k, History::value(number, padding % 100)});
   send_write(number, batch, to, 1, nullptr);
 }
 
-uint64_t Client::put(const std::string& to, const std::string& table, const std::string& key, Level level, WriteDone done, size_t padding) {
+uint64_t Client::put(const std::string& to, const std::string& table, const std::string& key, Level level,
+                     WriteDone done, size_t padding) {
   model::PutRequest put;
   put.table = table;
   put.key = key;
@@ -96,25 +101,29 @@ uint64_t Client::put(const std::string& to, const std::string& table, const std:
 
 void Client::send_write(uint64_t number, std::any message, const std::string& to, int repeats, WriteDone done) {
   ++waiting_;
-  cluster_.network.call(process_, to + "/partd", message, kCallTimeout, [this, number, message, repeats, done](Network::Answer r) {
-    --waiting_;
-    base::Result<model::WriteReply> result = r ? base::Result<model::WriteReply>(std::any_cast<model::WriteReply>(*r)) : base::fail(r.error());
-    // Unknown by the network itself: no version is known.
-    if (!result && result.error().detail == kLinkError) result = base::fail(result.error().code, result.error().text);
-    history_.end(number, result, cluster_.scheduler.now());
-    cluster_.scheduler.note("told", number, result ? 0 : static_cast<int>(result.error().code));
-    if (cluster_.watchers.told) cluster_.watchers.told(history_.write(number));
-    if (done) return done(result);
-    const bool unknown = !result && result.error().code == Code::outcome_unknown && !history_.write(number).version.none();
-    if (!unknown || repeats == 0 || stopped_ || !random().chance(0.5)) return;
-    // The same write once more, under the version it was told.
-    std::any again = message;
-    const auto version = history_.write(number).version;
-    if (auto* p = std::any_cast<model::PutRequest>(&again)) p->version = version;
-    if (auto* d = std::any_cast<model::DeleteRequest>(&again)) d->version = version;
-    if (auto* b = std::any_cast<model::BatchRequest>(&again)) b->version = version;
-    send_write(number, std::move(again), any_host(), repeats - 1, nullptr);
-  });
+  cluster_.network.call(
+      process_, to + "/partd", message, kCallTimeout, [this, number, message, repeats, done](Network::Answer r) {
+        --waiting_;
+        base::Result<model::WriteReply> result =
+            r ? base::Result<model::WriteReply>(std::any_cast<model::WriteReply>(*r)) : base::fail(r.error());
+        // Unknown by the network itself: no version is known.
+        if (!result && result.error().detail == kLinkError)
+          result = base::fail(result.error().code, result.error().text);
+        history_.end(number, result, cluster_.scheduler.now());
+        cluster_.scheduler.note("told", number, result ? 0 : static_cast<int>(result.error().code));
+        if (cluster_.watchers.told) cluster_.watchers.told(history_.write(number));
+        if (done) return done(result);
+        const bool unknown =
+            !result && result.error().code == Code::outcome_unknown && !history_.write(number).version.none();
+        if (!unknown || repeats == 0 || stopped_ || !random().chance(0.5)) return;
+        // The same write once more, under the version it was told.
+        std::any again = message;
+        const auto version = history_.write(number).version;
+        if (auto* p = std::any_cast<model::PutRequest>(&again)) p->version = version;
+        if (auto* d = std::any_cast<model::DeleteRequest>(&again)) d->version = version;
+        if (auto* b = std::any_cast<model::BatchRequest>(&again)) b->version = version;
+        send_write(number, std::move(again), any_host(), repeats - 1, nullptr);
+      });
 }
 
 void Client::get(const std::string& to, const std::string& table, const std::string& key, Level level, GetDone done) {
@@ -126,23 +135,28 @@ void Client::get(const std::string& to, const std::string& table, const std::str
   ++waiting_;
   cluster_.network.call(process_, to + "/partd", get, kCallTimeout, [this, table, key, least, done](Network::Answer r) {
     --waiting_;
-    base::Result<model::GetReply> result = r ? base::Result<model::GetReply>(std::any_cast<model::GetReply>(*r)) : base::fail(r.error());
+    base::Result<model::GetReply> result =
+        r ? base::Result<model::GetReply>(std::any_cast<model::GetReply>(*r)) : base::fail(r.error());
     if (result) {
-      if (const auto why = history_.refute(table, key, false, result->version, result->value); !why.empty()) violation("read: " + why);
+      if (const auto why = history_.refute(table, key, false, result->version, result->value); !why.empty())
+        violation("read: " + why);
       if (result->version < least && everybody_has_the_map(table, key))
-        violation("read at majority of " + key + " gave " + to_string(result->version) + " after " + to_string(least) + " was acknowledged");
+        violation("read at majority of " + key + " gave " + to_string(result->version) + " after " + to_string(least) +
+                  " was acknowledged");
     } else if (result.error().code == Code::not_found && !least.none()) {
-      // A delete is newer than what was acknowledged, or something is wrong: the answer carries the tombstone's version.
+      // A delete is newer than what was acknowledged, or something is wrong: the answer carries the tombstone's
+      // version.
       const auto raw = base::from_hex(result.error().detail);
       const auto version = raw ? model::Version::from_bytes(*raw) : base::fail(Code::invalid, "");
-      if ((!version || *version < least) && everybody_has_the_map(table, key)) violation("read at majority of " + key + " found nothing after " + to_string(least) + " was acknowledged");
+      if ((!version || *version < least) && everybody_has_the_map(table, key))
+        violation("read at majority of " + key + " found nothing after " + to_string(least) + " was acknowledged");
     }
     if (done) done(result);
   });
 }
 
-// A server that is cut off from its maps answers from before a split or a move that it has not heard of; push tables do not
-// promise more. What a majority read promises holds where every server has the key's present entry.
+// A server that is cut off from its maps answers from before a split or a move that it has not heard of; push tables do
+// not promise more. What a majority read promises holds where every server has the key's present entry.
 bool Client::everybody_has_the_map(const std::string& table, const std::string& key) const {
   const MapPtr map = cluster_.maps.current(table);
   const model::Partition* p = map && !map->dropped ? map->find(key) : nullptr;
@@ -176,7 +190,8 @@ void Client::scan_more(std::shared_ptr<Scan> scan) {
       const bool in_order = scan->last.empty() || (scan->reverse ? record.key < scan->last : record.key > scan->last);
       if (!in_order) violation("scan gave " + record.key + " after " + scan->last);
       scan->last = record.key;
-      if (const auto why = history_.refute(scan->table, record.key, false, record.version, record.value); !why.empty()) violation("scan: " + why);
+      if (const auto why = history_.refute(scan->table, record.key, false, record.version, record.value); !why.empty())
+        violation("scan: " + why);
     }
     scan->cursor = answer.cursor;
     if (answer.cursor.empty() || ++scan->answers > kScanAnswersMax || stopped_) {

@@ -34,9 +34,11 @@ class Client {
 
   // One write and its answer; for scenarios.
   using WriteDone = std::function<void(const base::Result<model::WriteReply>&)>;
-  uint64_t put(const std::string& to, const std::string& table, const std::string& key, model::Level level, WriteDone done = nullptr, size_t padding = 0);
+  uint64_t put(const std::string& to, const std::string& table, const std::string& key, model::Level level,
+               WriteDone done = nullptr, size_t padding = 0);
   using GetDone = std::function<void(const base::Result<model::GetReply>&)>;
-  void get(const std::string& to, const std::string& table, const std::string& key, model::Level level, GetDone done = nullptr);
+  void get(const std::string& to, const std::string& table, const std::string& key, model::Level level,
+           GetDone done = nullptr);
   Process& process() { return process_; }
 
  private:

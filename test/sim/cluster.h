@@ -36,8 +36,8 @@ struct Host {
   Process partd, push;
   std::unique_ptr<PartdNode> partd_node;
   std::unique_ptr<PushNode> push_node;
-  bool gone = false;      // never comes back: its disk is lost, or an operator gave it up
-  bool wiped = false;     // its disk was taken away: it must never answer again under this name (S6)
+  bool gone = false;   // never comes back: its disk is lost, or an operator gave it up
+  bool wiped = false;  // its disk was taken away: it must never answer again under this name (S6)
   // What its copies held when the process died: key → version, by table. What a dead server has durable.
   std::map<std::string, std::map<std::string, model::Version>> last_held;
   uint64_t starts = 0;
@@ -49,7 +49,7 @@ struct Write;
 struct Watchers {
   std::function<void(const Write&)> told;
   std::function<void(Host&, const store::TenureId&, const std::string& why)> dropping;  // before it is done
-  std::function<void(Host&)> partd_dying;       // its node is still there
+  std::function<void(Host&)> partd_dying;                                               // its node is still there
   std::function<void(const std::string&)> violation;
 };
 

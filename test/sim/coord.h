@@ -45,7 +45,7 @@ using Tree = std::map<std::string, ZnodePtr, std::less<>>;
 struct TreeChange {
   std::string path;
   ZnodePtr now;
-  bool made = false;   // created here
+  bool made = false;     // created here
   bool touched = false;  // only its children changed
 };
 struct TreeTxn {
@@ -55,8 +55,8 @@ struct TreeTxn {
 std::vector<std::string> children_of(const Tree& tree, const std::string& path);
 void apply_txn(Tree& tree, const TreeTxn& txn);
 // All or nothing; `ephemeral_owner` for ephemeral creates.
-base::Result<std::vector<coord::OpResult>> perform(Tree& tree, const std::vector<coord::Op>& ops, uint64_t ephemeral_owner,
-                                                   int64_t zxid, TreeTxn* txn);
+base::Result<std::vector<coord::OpResult>> perform(Tree& tree, const std::vector<coord::Op>& ops,
+                                                   uint64_t ephemeral_owner, int64_t zxid, TreeTxn* txn);
 
 class CoordSession;
 
@@ -64,15 +64,15 @@ class CoordService {
  public:
   struct Faults {
     Duration delay_min = 100us, delay_max = 1ms;
-    double lose_request = 0;   // of a change: connection lost before it arrived
-    double lose_reply = 0;     // of a change: applied, and connection lost
-    double late_change = 0;    // of a change: connection lost, applied up to late_max afterwards
+    double lose_request = 0;  // of a change: connection lost before it arrived
+    double lose_reply = 0;    // of a change: applied, and connection lost
+    double late_change = 0;   // of a change: connection lost, applied up to late_max afterwards
     Duration late_max = 2s;
-    double lose_read = 0;      // a read ends `unavailable`, connection lost
-    double lose_watch = 0;     // a watch does not fire
-    double delay_watch = 0;    // … or up to late_max late
+    double lose_read = 0;                   // a read ends `unavailable`, connection lost
+    double lose_watch = 0;                  // a watch does not fire
+    double delay_watch = 0;                 // … or up to late_max late
     Duration lag_min = 0us, lag_max = 1ms;  // of a follower behind the leader
-    double lag_spike = 0;      // a change reaches a follower up to late_max late
+    double lag_spike = 0;                   // a change reaches a follower up to late_max late
     Duration session_timeout = 2s;
     bool close_at_death = false;  // as the embedded backend: a dead process's session ends at once
   };
@@ -95,19 +95,19 @@ class CoordService {
   std::unique_ptr<coord::Session> open(Process& process);
 
   void outage(Duration d);
-  void cut(const std::string& host);   // until heal(): this host does not reach the service
+  void cut(const std::string& host);  // until heal(): this host does not reach the service
   void heal();
-  void expire(const std::string& host);  // all sessions of that host
+  void expire(const std::string& host);           // all sessions of that host
   bool reachable(const std::string& host) const;  // neither outage nor cut
-  int remember();                      // the state now, for
-  void restore(int remembered);        // the service comes back with that older state (S36)
+  int remember();                                 // the state now, for
+  void restore(int remembered);                   // the service comes back with that older state (S36)
 
  private:
   friend class CoordSession;
   struct Follower {
     Tree tree;
-    int64_t zxid = 0;          // applied up to here
-    std::deque<TreeTxn> log;   // committed, not yet applied here
+    int64_t zxid = 0;         // applied up to here
+    std::deque<TreeTxn> log;  // committed, not yet applied here
     Instant last_ready{};
   };
   struct SessionState {
@@ -116,7 +116,6 @@ class CoordService {
     CoordSession* client = nullptr;  // null: its process is gone
     Instant heard{};
   };
-
 
   uint64_t make_session(CoordSession* client);
   bool live(uint64_t id) const;
@@ -188,7 +187,7 @@ class CoordSession final : public coord::Session {
   void emit(coord::Event event);
   void applied(const TreeTxn& txn);  // by this session's follower
   void fire(const WatchKey& key);
-  void fire_changed();               // after a reconnect: whatever changed meanwhile
+  void fire_changed();  // after a reconnect: whatever changed meanwhile
   void fire_all();
   static bool changed(WatchKind kind, const ZnodePtr& then, const ZnodePtr& now);
   Duration delay();
@@ -200,7 +199,7 @@ class CoordSession final : public coord::Session {
   uint64_t connection_ = 0;  // +1 at each connection and each loss
   bool connected_ = false;
   size_t follower_ = 0;
-  int64_t seen_ = 0;         // zxid of the newest state it has read
+  int64_t seen_ = 0;  // zxid of the newest state it has read
   Instant last_confirmed_{}, last_arrival_{}, last_reply_{};
   std::map<uint64_t, Failed> waiting_;  // requests under way
   uint64_t next_request_ = 1;

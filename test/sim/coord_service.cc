@@ -77,7 +77,8 @@ void CoordService::end_session(uint64_t id) {
 base::Result<std::vector<coord::OpResult>> CoordService::change(const std::vector<coord::Op>& ops, uint64_t session) {
   TreeTxn txn;
   auto result = perform(leader_, ops, session, zxid_ + 1, &txn);
-  scheduler_.note("change", ops.empty() ? "" : ops[0].path, ops.size(), result ? 0 : static_cast<int>(result.error().code));
+  scheduler_.note("change", ops.empty() ? "" : ops[0].path, ops.size(),
+                  result ? 0 : static_cast<int>(result.error().code));
   if (result) commit(std::move(txn));
   return result;
 }
@@ -112,7 +113,8 @@ void CoordService::outage(Duration d) {
   outage_until_ = std::max(outage_until_, scheduler_.now() + d);
   scheduler_.note("coord_outage", d.count());
   for (auto& [id, session] : sessions_)
-    if (session.client) scheduler_.after(0ns, [c = session.client, here = session.client->here_] {
+    if (session.client)
+      scheduler_.after(0ns, [c = session.client, here = session.client->here_] {
         if (*here) c->lose_connection();
       });
 }
@@ -134,7 +136,8 @@ void CoordService::expire(const std::string& host) {
   for (const uint64_t id : theirs) {
     end_session(id);
     auto& session = sessions_[id];
-    if (session.client) scheduler_.after(1ms, [c = session.client, here = session.client->here_] {
+    if (session.client)
+      scheduler_.after(1ms, [c = session.client, here = session.client->here_] {
         if (*here) c->lose_connection();
       });
   }

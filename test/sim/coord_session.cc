@@ -148,7 +148,8 @@ void CoordSession::read(std::string path, coord::Watch watch, WatchKind kind, co
   const bool lose = service_.faults_.lose_read > 0 && service_.scheduler_.random().chance(service_.faults_.lose_read);
   auto shared_done = std::make_shared<coord::Done<T>>(std::move(done));
   request(
-      [this, path = std::move(path), watch = std::move(watch), kind, shared_done, value = std::move(value), lose]() -> Fn {
+      [this, path = std::move(path), watch = std::move(watch), kind, shared_done, value = std::move(value),
+       lose]() -> Fn {
         if (lose) {
           service_.scheduler_.after(0ns, [this, here = here_] {
             if (*here) lose_connection();
@@ -160,8 +161,7 @@ void CoordSession::read(std::string path, coord::Watch watch, WatchKind kind, co
         const ZnodePtr node = it == follower.tree.end() ? nullptr : it->second;
         // A read that fails sets no watch, save exists() of a znode that is not there.
         if (watch && (node || std::is_same_v<T, coord::Stat>)) watches_[{kind, path}].push_back({watch, node});
-        if (!node)
-          return [shared_done, path] { (*shared_done)(base::fail(Code::not_found, path)); };
+        if (!node) return [shared_done, path] { (*shared_done)(base::fail(Code::not_found, path)); };
         return [shared_done, v = value(follower.tree, path, *node)] { (*shared_done)(v); };
       },
       [shared_done](const base::Error&) { (*shared_done)(base::fail(lost_read())); });
@@ -169,7 +169,9 @@ void CoordSession::read(std::string path, coord::Watch watch, WatchKind kind, co
 
 void CoordSession::get(std::string path, coord::Watch watch, coord::Done<coord::Node> done) {
   read<coord::Node>(std::move(path), std::move(watch), WatchKind::data, std::move(done),
-                    [](const Tree&, const std::string&, const Znode& n) { return coord::Node{n.value, n.stat}; });
+                    [](const Tree&, const std::string&, const Znode& n) {
+                      return coord::Node{n.value, n.stat};
+                    });
 }
 
 void CoordSession::exists(std::string path, coord::Watch watch, coord::Done<coord::Stat> done) {

@@ -67,7 +67,8 @@ class SimFile final : public store::File {
     if (!alive() || !process_.effect()) return dead();
     ++medium_.syncs_;
     auto& faults = medium_.faults_;
-    const bool fails = faults.fail_sync > 0 && !inode_->dirty.empty() && medium_.scheduler_.random().chance(faults.fail_sync);
+    const bool fails =
+        faults.fail_sync > 0 && !inode_->dirty.empty() && medium_.scheduler_.random().chance(faults.fail_sync);
     if (fails) {
       medium_.scheduler_.note("sync_failed", medium_.host_, path_);
       inode_->dirty.clear();
@@ -91,7 +92,8 @@ class SimFile final : public store::File {
       set(static_cast<uint32_t>(pages - 1), page);
     }
     inode_->cache.resize(pages);
-    for (auto it = inode_->dirty.lower_bound(static_cast<uint32_t>(pages)); it != inode_->dirty.end();) it = inode_->dirty.erase(it);
+    for (auto it = inode_->dirty.lower_bound(static_cast<uint32_t>(pages)); it != inode_->dirty.end();)
+      it = inode_->dirty.erase(it);
     inode_->size = size;
     return base::ok();
   }
@@ -136,7 +138,8 @@ class SimFile final : public store::File {
 
 class SimMapping final : public store::Mapping {
  public:
-  SimMapping(Medium& medium, Process& process, InodePtr inode) : medium_(medium), process_(process), inode_(std::move(inode)) {}
+  SimMapping(Medium& medium, Process& process, InodePtr inode)
+      : medium_(medium), process_(process), inode_(std::move(inode)) {}
   char* data() override { return inode_->mapped->data(); }
   size_t size() const override { return inode_->mapped->size(); }
   void wait(const uint32_t*, uint32_t, int) override {}  // nobody can block here: Medium::on_wake
@@ -152,11 +155,13 @@ class SimMapping final : public store::Mapping {
 
 class SimLock final : public store::FileLock {
  public:
-  SimLock(Medium& medium, Process& process, std::string path) : medium_(medium), path_(std::move(path)), holder_(&process, process.life()) {
+  SimLock(Medium& medium, Process& process, std::string path)
+      : medium_(medium), path_(std::move(path)), holder_(&process, process.life()) {
     medium_.locks_[path_] = holder_;
   }
   ~SimLock() override {
-    if (auto it = medium_.locks_.find(path_); it != medium_.locks_.end() && it->second == holder_) medium_.locks_.erase(it);
+    if (auto it = medium_.locks_.find(path_); it != medium_.locks_.end() && it->second == holder_)
+      medium_.locks_.erase(it);
   }
 
  private:
@@ -220,7 +225,8 @@ Result<std::vector<std::string>> SimDisk::list(std::string_view path) {
   if (!process_.alive()) return base::fail(dead().error());
   std::vector<std::string> names;
   const std::string prefix = path.empty() ? "" : std::string(path) + "/";
-  for (auto it = medium_.names_.lower_bound(prefix); it != medium_.names_.end() && it->first.starts_with(prefix); ++it) {
+  for (auto it = medium_.names_.lower_bound(prefix); it != medium_.names_.end() && it->first.starts_with(prefix);
+       ++it) {
     std::string name = it->first.substr(prefix.size());
     name.resize(std::min(name.size(), name.find('/')));
     if (names.empty() || names.back() != name) names.push_back(std::move(name));
@@ -289,8 +295,10 @@ void Medium::name(const std::string& path, InodePtr inode) {
   }
   auto it = names_.find(path);
   if (it == names_.end()) return;
-  const auto used = static_cast<uint64_t>(std::count_if(it->second->cache.begin(), it->second->cache.end(), [](auto& p) { return p != nullptr; }));
-  const bool elsewhere = std::any_of(names_.begin(), names_.end(), [&](auto& n) { return n.first != path && n.second == it->second; });
+  const auto used = static_cast<uint64_t>(
+      std::count_if(it->second->cache.begin(), it->second->cache.end(), [](auto& p) { return p != nullptr; }));
+  const bool elsewhere =
+      std::any_of(names_.begin(), names_.end(), [&](auto& n) { return n.first != path && n.second == it->second; });
   if (!elsewhere) pages_ -= std::min(pages_, used);
   names_.erase(it);
 }
@@ -341,7 +349,8 @@ void Medium::power_cut() {
   for (auto& [path, inode] : names_) {
     if (!seen.insert(inode.get()).second) continue;
     tear(*inode);
-    pages_ += static_cast<uint64_t>(std::count_if(inode->cache.begin(), inode->cache.end(), [](auto& p) { return p != nullptr; }));
+    pages_ += static_cast<uint64_t>(
+        std::count_if(inode->cache.begin(), inode->cache.end(), [](auto& p) { return p != nullptr; }));
   }
 }
 
@@ -349,7 +358,8 @@ bool Medium::flip_bit(const std::string& prefix) {
   std::vector<std::pair<Inode*, uint32_t>> pages;
   for (auto it = names_.lower_bound(prefix); it != names_.end() && it->first.starts_with(prefix); ++it)
     for (size_t i = 0; i < it->second->platter.size(); ++i)
-      if (it->second->platter[i] && it->second->platter[i] != zero_page() && !it->second->dirty.contains(static_cast<uint32_t>(i)))
+      if (it->second->platter[i] && it->second->platter[i] != zero_page() &&
+          !it->second->dirty.contains(static_cast<uint32_t>(i)))
         pages.emplace_back(it->second.get(), static_cast<uint32_t>(i));
   if (pages.empty()) return false;
   auto& random = scheduler_.random();

@@ -46,7 +46,7 @@ using InodePtr = std::shared_ptr<Inode>;
 class Medium {
  public:
   struct Faults {
-    double fail_sync = 0;        // fdatasync returns EIO
+    double fail_sync = 0;           // fdatasync returns EIO
     uint64_t bytes_max = 64 << 20;  // pages that files may have; past it no_space
   };
   explicit Medium(Scheduler& scheduler, std::string host) : scheduler_(scheduler), host_(std::move(host)) {}

@@ -62,10 +62,12 @@ std::string History::refute(const std::string& table, std::string_view key, bool
   if (number == 0 || number > writes_.size()) return "nobody wrote value " + std::string(value.substr(0, 20));
   const Write& w = write(number);
   const std::string which = "write " + std::to_string(number) + " of key " + std::string(key);
-  if (w.table != table || std::find(w.keys.begin(), w.keys.end(), key) == w.keys.end()) return which + " stands under another key";
+  if (w.table != table || std::find(w.keys.begin(), w.keys.end(), key) == w.keys.end())
+    return which + " stands under another key";
   if (w.del) return which + " was a delete";
   if (w.told == Told::refused) return which + " was refused, and is there";
-  if (!w.version.none() && w.version != version) return which + " was told version " + to_string(w.version) + ", has " + to_string(version);
+  if (!w.version.none() && w.version != version)
+    return which + " was told version " + to_string(w.version) + ", has " + to_string(version);
   return "";
 }
 

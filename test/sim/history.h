@@ -38,7 +38,8 @@ struct Write {
 
 class History {
  public:
-  Write& begin(std::string table, std::vector<std::string> keys, bool del, model::Level level, std::string by, Instant now);
+  Write& begin(std::string table, std::vector<std::string> keys, bool del, model::Level level, std::string by,
+               Instant now);
   // The value of write `number` for a record of it.
   static std::string value(uint64_t number, size_t padding);
   void end(uint64_t number, const base::Result<model::WriteReply>& result, Instant now);

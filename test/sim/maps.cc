@@ -10,7 +10,8 @@ namespace cantle::sim {
 
 using base::Code;
 
-MapService::MapService(Scheduler& scheduler, Network& network, CoordService& coord, const std::vector<std::string>& hosts)
+MapService::MapService(Scheduler& scheduler, Network& network, CoordService& coord,
+                       const std::vector<std::string>& hosts)
     : scheduler_(scheduler), network_(network), coord_(coord), hosts_(hosts) {
   for (const auto& path : layout_.skeleton()) coord_.put(path, "");
   for (const auto& host : hosts_) {
@@ -44,7 +45,8 @@ std::string MapService::config_path(const coord::Layout& layout, const std::stri
   return layout.config(coord::distribution(model::Keyspace::range, table));
 }
 
-MapPtr MapService::create_table(const std::string& name, std::vector<model::ops::NewPartition> partitions, uint32_t replicas) {
+MapPtr MapService::create_table(const std::string& name, std::vector<model::ops::NewPartition> partitions,
+                                uint32_t replicas) {
   const auto d = coord::distribution(model::Keyspace::range, name);
   coord_.put(layout_.table(d), "");
   for (const auto& path : layout_.table_skeleton(d)) coord_.put(path, "");
@@ -70,9 +72,7 @@ std::vector<std::string> MapService::tables() const {
   return names;
 }
 
-std::string MapService::address(Process& asker) const {
-  return hosts_[asker.random().below(hosts_.size())] + "/md";
-}
+std::string MapService::address(Process& asker) const { return hosts_[asker.random().below(hosts_.size())] + "/md"; }
 
 base::Result<ChangeAnswer> MapService::change(const ChangeAsk& ask) {
   const MapPtr base = current(ask.table);

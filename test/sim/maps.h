@@ -60,7 +60,9 @@ class MapService {
   base::Result<ChangeAnswer> change(const ChangeAsk& ask);
   // The file of that txnseq becomes current again, as after a coordination service restored from the past (S36).
   void go_back(const std::string& table, model::TxnSeq to);
-  void on_commit(std::function<void(const model::Metadata* before, const model::Metadata& after)> fn) { on_commit_ = std::move(fn); }
+  void on_commit(std::function<void(const model::Metadata* before, const model::Metadata& after)> fn) {
+    on_commit_ = std::move(fn);
+  }
   // The hash that TableConfig has for a file: stands for the SHA-256 of its root.
   static std::string hash_of(const model::Metadata& map);
   Process& process(const std::string& host) { return *processes_.at(host); }

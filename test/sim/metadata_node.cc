@@ -5,7 +5,9 @@
 
 namespace cantle::sim {
 
-MdHost::MdHost(Scheduler& scheduler, const std::string& name) : id{name}, process(scheduler, name, "mdserver") { process.kill(); }
+MdHost::MdHost(Scheduler& scheduler, const std::string& name) : id{name}, process(scheduler, name, "mdserver") {
+  process.kill();
+}
 MdHost::~MdHost() = default;
 
 bool MdHost::durable(const model::TableUuid& table, model::TxnSeq txnseq, const model::TxnId& txnid) const {
@@ -45,7 +47,9 @@ MdNode::MdNode(MdCluster& cluster, MdHost& host)
   registration_->start();
   nodes_->start();
   service_->start();
-  cluster.network.listen(host.process, [this](const std::string&, const std::any& request, Network::Reply reply) { serve(request, std::move(reply)); });
+  cluster.network.listen(host.process, [this](const std::string&, const std::any& request, Network::Reply reply) {
+    serve(request, std::move(reply));
+  });
 }
 
 MdNode::~MdNode() {
@@ -70,15 +74,23 @@ std::function<void(base::Result<Reply>)> answer_with(Network::Reply reply) {
 
 void MdNode::serve(const std::any& request, Network::Reply reply) {
   using namespace model;
-  if (const auto* r = std::any_cast<MdStore>(&request)) return service_->store(*r, answer_with<MdStoreReply>(std::move(reply)));
-  if (const auto* r = std::any_cast<MdFetch>(&request)) return answer_with<MdFetchReply>(std::move(reply))(service_->fetch(*r));
+  if (const auto* r = std::any_cast<MdStore>(&request))
+    return service_->store(*r, answer_with<MdStoreReply>(std::move(reply)));
+  if (const auto* r = std::any_cast<MdFetch>(&request))
+    return answer_with<MdFetchReply>(std::move(reply))(service_->fetch(*r));
   if (const auto* r = std::any_cast<MdAbort>(&request)) return service_->abort(*r);
-  if (const auto* r = std::any_cast<MdChange>(&request)) return service_->change(*r, answer_with<MdChangeReply>(std::move(reply)));
-  if (const auto* r = std::any_cast<MdOutcome>(&request)) return service_->outcome(*r, answer_with<MdOutcomeReply>(std::move(reply)));
-  if (const auto* r = std::any_cast<MdGet>(&request)) return service_->get(*r, answer_with<MdGetReply>(std::move(reply)));
-  if (const auto* r = std::any_cast<MdDiscover>(&request)) return service_->discover(*r, answer_with<MdDiscoverReply>(std::move(reply)));
-  if (const auto* r = std::any_cast<MdJoin>(&request)) return service_->join(*r, answer_with<MdMembersReply>(std::move(reply)));
-  if (const auto* r = std::any_cast<MdLeave>(&request)) return service_->leave(*r, answer_with<MdMembersReply>(std::move(reply)));
+  if (const auto* r = std::any_cast<MdChange>(&request))
+    return service_->change(*r, answer_with<MdChangeReply>(std::move(reply)));
+  if (const auto* r = std::any_cast<MdOutcome>(&request))
+    return service_->outcome(*r, answer_with<MdOutcomeReply>(std::move(reply)));
+  if (const auto* r = std::any_cast<MdGet>(&request))
+    return service_->get(*r, answer_with<MdGetReply>(std::move(reply)));
+  if (const auto* r = std::any_cast<MdDiscover>(&request))
+    return service_->discover(*r, answer_with<MdDiscoverReply>(std::move(reply)));
+  if (const auto* r = std::any_cast<MdJoin>(&request))
+    return service_->join(*r, answer_with<MdMembersReply>(std::move(reply)));
+  if (const auto* r = std::any_cast<MdLeave>(&request))
+    return service_->leave(*r, answer_with<MdMembersReply>(std::move(reply)));
   CHECK(!"a request that nobody sends");
 }
 
@@ -94,12 +106,14 @@ Network::Reply got(std::function<void(base::Result<Reply>)> done) {
 
 }  // namespace
 
-void MdNode::store(const model::ServerId& to, const model::MdStore& request, Duration timeout, Done<model::MdStoreReply> done) {
+void MdNode::store(const model::ServerId& to, const model::MdStore& request, Duration timeout,
+                   Done<model::MdStoreReply> done) {
   if (!host_.process.effect()) return;
   cluster_.network.call(host_.process, md_address(to), request, timeout, got<model::MdStoreReply>(std::move(done)));
 }
 
-void MdNode::fetch(const model::ServerId& to, const model::MdFetch& request, Duration timeout, Done<model::MdFetchReply> done) {
+void MdNode::fetch(const model::ServerId& to, const model::MdFetch& request, Duration timeout,
+                   Done<model::MdFetchReply> done) {
   if (!host_.process.effect()) return;
   cluster_.network.call(host_.process, md_address(to), request, timeout, got<model::MdFetchReply>(std::move(done)));
 }

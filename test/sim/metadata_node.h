@@ -69,8 +69,10 @@ class MdNode final : public meta::Host {
   meta::FileStore& files() override { return *files_; }
   const meta::NodesView& nodes() const override { return nodes_->view(); }
   void refresh_nodes(std::function<void(bool)> done) override { nodes_->refresh(std::move(done)); }
-  void store(const model::ServerId& to, const model::MdStore& request, Duration timeout, Done<model::MdStoreReply> done) override;
-  void fetch(const model::ServerId& to, const model::MdFetch& request, Duration timeout, Done<model::MdFetchReply> done) override;
+  void store(const model::ServerId& to, const model::MdStore& request, Duration timeout,
+             Done<model::MdStoreReply> done) override;
+  void fetch(const model::ServerId& to, const model::MdFetch& request, Duration timeout,
+             Done<model::MdFetchReply> done) override;
   void abort(const model::ServerId& to, const model::MdAbort& request) override;
   void tell_changed(const model::ServerId& partd, const model::MapChanged& message) override;
 

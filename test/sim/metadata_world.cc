@@ -19,7 +19,12 @@ constexpr size_t kPartitionsEnough = 12;  // then no more splits
 }  // namespace
 
 MdWorld::MdWorld(uint64_t seed, MdOptions options)
-    : scheduler_(seed), network_(scheduler_), coord_(scheduler_), cluster_{scheduler_, network_, coord_, layout_, {}}, options_(options), random_(seed * 977 + 5) {
+    : scheduler_(seed),
+      network_(scheduler_),
+      coord_(scheduler_),
+      cluster_{scheduler_, network_, coord_, layout_, {}},
+      options_(options),
+      random_(seed * 977 + 5) {
   coord_.faults().session_timeout = 2s;
   for (const auto& dir : layout_.skeleton()) coord_.put(dir, "");
   for (size_t i = 0; i < options_.servers; ++i) {
@@ -31,7 +36,8 @@ MdWorld::MdWorld(uint64_t seed, MdOptions options)
       });
     });
   }
-  for (size_t i = 0; i < options_.requesters; ++i) requesters_.push_back(std::make_unique<Requester>(scheduler_, "r" + std::to_string(i + 1)));
+  for (size_t i = 0; i < options_.requesters; ++i)
+    requesters_.push_back(std::make_unique<Requester>(scheduler_, "r" + std::to_string(i + 1)));
   partds_ = std::make_unique<Process>(scheduler_, "p0", "partd");
   partd_session_ = coord_.open(*partds_);
   coord_.on_commit([this](const TreeTxn& txn) { on_commit(txn); });
@@ -51,7 +57,8 @@ MdHost& MdWorld::host(const std::string& name) {
 }
 
 void MdWorld::violation(const std::string& text) {
-  if (violation_.empty()) violation_ = text + " (at " + std::to_string(base::to_ms(scheduler_.now().since_boot)) + " ms)";
+  if (violation_.empty())
+    violation_ = text + " (at " + std::to_string(base::to_ms(scheduler_.now().since_boot)) + " ms)";
 }
 
 void MdWorld::start(MdHost& host) {
@@ -77,7 +84,8 @@ void MdWorld::set_up() {
   create.replicas = 3;
   model::ops::NewPartition p;
   p.id = model::PartitionId::draw(random_);
-  for (size_t i = 1; i <= 3; ++i) p.assignments.push_back({{"p" + std::to_string(i)}, model::AssignmentId::draw(random_)});
+  for (size_t i = 1; i <= 3; ++i)
+    p.assignments.push_back({{"p" + std::to_string(i)}, model::AssignmentId::draw(random_)});
   create.partitions.push_back(p);
   model::MdChange request;
   request.table = kTable;
@@ -128,19 +136,22 @@ void MdWorld::committed(const std::string& text) {
   if (!parsed) return violation("TableConfig is not one: " + parsed.error().text);
   const auto before = config_;
   config_ = *parsed;
-  scheduler_.note("config", to_string(config_.metadata_txnid), config_.metadata_txnseq.value, config_.metadata_servers.size());
+  scheduler_.note("config", to_string(config_.metadata_txnid), config_.metadata_txnseq.value,
+                  config_.metadata_servers.size());
   if (!chain_.empty() && config_.metadata_txnid == chain_.back()->txnid) {
     if (config_.metadata_hash != before.metadata_hash) violation("one transaction with two hashes");
     return check_majority();
   }
   const auto file = file_of(config_);
   if (!file) return violation("nobody has the file that is current now, whole, on a disk");
-  if (file->txnid != config_.metadata_txnid || file->txnseq != config_.metadata_txnseq) return violation("the file is not the one that TableConfig says");
+  if (file->txnid != config_.metadata_txnid || file->txnseq != config_.metadata_txnseq)
+    return violation("the file is not the one that TableConfig says");
   if (chain_.empty()) {
     if (file->txnseq.value != 1) return violation("the chain does not begin at 1");
   } else {
     const auto& last = *chain_.back();
-    if (file->prev_txnid != last.txnid || file->txnseq != last.txnseq.next()) return violation("a fork: txnseq " + to_string(file->txnseq) + " does not follow the one before");
+    if (file->prev_txnid != last.txnid || file->txnseq != last.txnseq.next())
+      return violation("a fork: txnseq " + to_string(file->txnseq) + " does not follow the one before");
     if (const auto valid = model::validate_change(last, *file); !valid) return violation(valid.error().text);
   }
   if (const auto valid = model::validate(*file); !valid) return violation(valid.error().text);  // S41
@@ -149,12 +160,14 @@ void MdWorld::committed(const std::string& text) {
   for (const auto& p : file->partitions) {
     if (!p.split) continue;
     const auto [it, fresh] = splits_seen_.emplace(p.split->attempt, *p.split);
-    if (!fresh && (it->second.point != p.split->point || it->second.low.id != p.split->low.id || it->second.high.id != p.split->high.id))
+    if (!fresh && (it->second.point != p.split->point || it->second.low.id != p.split->low.id ||
+                   it->second.high.id != p.split->high.id))
       violation("a split changed its point or its children (S39)");
   }
   for (const auto& e : file->ended) {
     const auto it = splits_seen_.find(e.attempt);
-    if (it == splits_seen_.end() || it->second.point != e.point || it->second.low.id != e.low) violation("a split ended otherwise than it began (S39)");
+    if (it == splits_seen_.end() || it->second.point != e.point || it->second.low.id != e.low)
+      violation("a split ended otherwise than it began (S39)");
   }
   chain_.push_back(file);
   chain_at_.push_back(scheduler_.now());
@@ -166,9 +179,11 @@ void MdWorld::check_majority() {
   size_t have = 0;
   for (const auto& server : config_.metadata_servers)
     for (const auto& host : hosts_)
-      if (host->id == server && host->durable(config_.table_uuid, config_.metadata_txnseq, config_.metadata_txnid)) ++have;
+      if (host->id == server && host->durable(config_.table_uuid, config_.metadata_txnseq, config_.metadata_txnid))
+        ++have;
   if (have < model::majority(config_))
-    violation("only " + std::to_string(have) + " of " + std::to_string(config_.metadata_servers.size()) + " listed servers have the current file durable");
+    violation("only " + std::to_string(have) + " of " + std::to_string(config_.metadata_servers.size()) +
+              " listed servers have the current file durable");
 }
 
 // --- those who ask -----------------------------------------------------------------------------------------------
@@ -197,7 +212,8 @@ std::vector<model::Operation> MdWorld::draw_operations() {
     } else if (p.moves.empty() && map.partitions.size() < kPartitionsEnough) {
       std::vector<model::ServerId> others;
       if (random_.chance(0.3))
-        for (size_t i = 0; i < 3; ++i) others.push_back({"p" + std::to_string((random_.below(kPartds) + i * 7) % kPartds + 1)});
+        for (size_t i = 0; i < 3; ++i)
+          others.push_back({"p" + std::to_string((random_.below(kPartds) + i * 7) % kPartds + 1)});
       std::set<model::ServerId> distinct(others.begin(), others.end());
       if (distinct.size() != others.size()) others.clear();
       return {model::draw_split(p, p.interval.begin + static_cast<char>('a' + random_.below(26)), others, {}, random_)};
@@ -205,7 +221,8 @@ std::vector<model::Operation> MdWorld::draw_operations() {
     if (!p.split && p.moves.empty() && random_.chance(0.5)) {
       const model::ServerId to{"p" + std::to_string(random_.below(kPartds) + 1)};
       if (model::find_assignment(p, to) == nullptr)
-        return {model::draw_replace(p, p.assignments[random_.below(p.assignments.size())], to, random_.chance(0.5), random_)};
+        return {model::draw_replace(p, p.assignments[random_.below(p.assignments.size())], to, random_.chance(0.5),
+                                    random_)};
     }
   }
   return {model::ops::SetOption{"read_level", random_.chance(0.5) ? "one" : "majority"}};
@@ -224,10 +241,12 @@ void MdWorld::request_now(Requester& requester) {
   asked->tries = static_cast<int>(random_.below(4));
   asked->done = [this, &requester](const Told&) {
     requester.busy = false;
-    requester.process.after(Duration(static_cast<int64_t>(random_.below(static_cast<uint64_t>(options_.think_max.count())))), [this, &requester] {
-      if (random_.chance(0.3)) look_up(requester);
-      request_now(requester);
-    });
+    requester.process.after(
+        Duration(static_cast<int64_t>(random_.below(static_cast<uint64_t>(options_.think_max.count())))),
+        [this, &requester] {
+          if (random_.chance(0.3)) look_up(requester);
+          request_now(requester);
+        });
   };
   ask_round(requester, std::move(asked));
 }
@@ -236,43 +255,50 @@ void MdWorld::request_now(Requester& requester) {
 void MdWorld::ask_round(Requester& requester, std::shared_ptr<Asked> asked) {
   const auto to = any_server();
   const auto timeout = std::chrono::milliseconds(asked->request.deadline_ms) + 4s;
-  network_.call(requester.process, md_address({to}), asked->request, timeout, [this, &requester, asked, to](Network::Answer answer) {
-    if (answer) {
-      const auto& reply = std::any_cast<const model::MdChangeReply&>(*answer);
-      return tell(*asked, Told::What::made, "at txnseq " + to_string(reply.txnseq));
-    }
-    const auto& error = answer.error();
-    if (error.code == Code::outcome_unknown) asked->unsure.insert(to);
-    const bool elsewhere = error.code == Code::outcome_unknown || error.code == Code::unavailable || error.code == Code::overloaded || error.code == Code::regressed;
-    if (elsewhere && asked->tries-- > 0) return ask_round(requester, asked);
-    if (error.code == Code::outcome_unknown) return tell(*asked, Told::What::unknown, error.text);
-    settle(requester, asked, error);
-  });
+  network_.call(requester.process, md_address({to}), asked->request, timeout,
+                [this, &requester, asked, to](Network::Answer answer) {
+                  if (answer) {
+                    const auto& reply = std::any_cast<const model::MdChangeReply&>(*answer);
+                    return tell(*asked, Told::What::made, "at txnseq " + to_string(reply.txnseq));
+                  }
+                  const auto& error = answer.error();
+                  if (error.code == Code::outcome_unknown) asked->unsure.insert(to);
+                  const bool elsewhere = error.code == Code::outcome_unknown || error.code == Code::unavailable ||
+                                         error.code == Code::overloaded || error.code == Code::regressed;
+                  if (elsewhere && asked->tries-- > 0) return ask_round(requester, asked);
+                  if (error.code == Code::outcome_unknown) return tell(*asked, Told::What::unknown, error.text);
+                  settle(requester, asked, error);
+                });
 }
 
 void MdWorld::settle(Requester& requester, std::shared_ptr<Asked> asked, base::Error refusal) {
   if (asked->unsure.empty()) return tell(*asked, Told::What::refused, to_string(refusal));
   const auto who = *asked->unsure.begin();
   const model::MdOutcome question{kTable, asked->request.change, asked->request.since, true};
-  network_.call(requester.process, md_address({who}), question, 3s, [this, &requester, asked, refusal, who](Network::Answer answer) {
-    if (!answer) return tell(*asked, Told::What::unknown, "nobody could tell");
-    const auto& reply = std::any_cast<const model::MdOutcomeReply&>(*answer);
-    if (reply.outcome == model::ChangeOutcome::committed) return tell(*asked, Told::What::made, "said md.outcome");
-    if (reply.outcome != model::ChangeOutcome::absent) return tell(*asked, Told::What::unknown, "still at it");
-    asked->unsure.erase(who);
-    settle(requester, asked, refusal);
-  });
+  network_.call(requester.process, md_address({who}), question, 3s,
+                [this, &requester, asked, refusal, who](Network::Answer answer) {
+                  if (!answer) return tell(*asked, Told::What::unknown, "nobody could tell");
+                  const auto& reply = std::any_cast<const model::MdOutcomeReply&>(*answer);
+                  if (reply.outcome == model::ChangeOutcome::committed)
+                    return tell(*asked, Told::What::made, "said md.outcome");
+                  if (reply.outcome != model::ChangeOutcome::absent)
+                    return tell(*asked, Told::What::unknown, "still at it");
+                  asked->unsure.erase(who);
+                  settle(requester, asked, refusal);
+                });
 }
 
 void MdWorld::tell(const Asked& asked, Told::What what, std::string text) {
   Told told{what, asked.request.change, std::move(text)};
   scheduler_.note("told", to_string(told.change), static_cast<int>(what), told.text);
-  if (what == Told::What::made && !changes_.contains(told.change)) violation("a change was said to be made and is not in the chain: " + told.text);
+  if (what == Told::What::made && !changes_.contains(told.change))
+    violation("a change was said to be made and is not in the chain: " + told.text);
   told_.push_back(told);
   asked.done(told);
 }
 
-void MdWorld::change(std::vector<model::Operation> ops, int tries, std::function<void(const Told&)> done, model::TxnId base) {
+void MdWorld::change(std::vector<model::Operation> ops, int tries, std::function<void(const Told&)> done,
+                     model::TxnId base) {
   auto asked = std::make_shared<Asked>();
   asked->request.table = kTable;
   asked->request.change = model::ChangeId::draw(random_);
@@ -300,8 +326,12 @@ void MdWorld::look_up(Requester& requester) {
     model::TxnSeq floor{0};
     for (size_t i = 0; i < chain_.size(); ++i)
       if (chain_at_[i] <= since) floor = chain_[i]->txnseq;
-    if (reply.txnseq < floor) violation("an answer of age " + std::to_string(reply.age_ms) + " ms shows txnseq " + to_string(reply.txnseq) + " though " + to_string(floor) + " was current before (S32)");
-    if (!reply.unchanged && !reply.nodes.empty() && wire::hash_of_node(reply.nodes.front()) != *wire::node_hash(reply.hash)) violation("a map whose root has another hash");
+    if (reply.txnseq < floor)
+      violation("an answer of age " + std::to_string(reply.age_ms) + " ms shows txnseq " + to_string(reply.txnseq) +
+                " though " + to_string(floor) + " was current before (S32)");
+    if (!reply.unchanged && !reply.nodes.empty() &&
+        wire::hash_of_node(reply.nodes.front()) != *wire::node_hash(reply.hash))
+      violation("a map whose root has another hash");
     for (const auto& file : chain_)
       if (file->txnseq == reply.txnseq && file->txnid != reply.txnid) violation("a map that is not in the chain");
   });
@@ -315,10 +345,11 @@ void MdWorld::partd_turn() {
   if (!partds_on_ || chain_.empty()) return;
   const auto& map = *chain_.back();
   const auto who = model::ServerId{"p" + std::to_string(random_.below(kPartds) + 1)};
-  partd_session_->create(layout_.observed(kDistribution, who), coord::observed_text({map.txnseq, {1}}), coord::CreateMode::persistent,
-                         [this, who, seq = map.txnseq](base::Result<std::string> made) {
+  partd_session_->create(layout_.observed(kDistribution, who), coord::observed_text({map.txnseq, {1}}),
+                         coord::CreateMode::persistent, [this, who, seq = map.txnseq](base::Result<std::string> made) {
                            if (!made && made.error().code == Code::exists)
-                             partd_session_->set(layout_.observed(kDistribution, who), coord::observed_text({seq, {1}}), coord::kAnyVersion, [](auto) {});
+                             partd_session_->set(layout_.observed(kDistribution, who), coord::observed_text({seq, {1}}),
+                                                 coord::kAnyVersion, [](auto) {});
                          });
   const auto mark = [&](const model::Assignment& a) {
     if (a.state != model::AssignmentState::initializing) return;
@@ -348,7 +379,9 @@ void MdWorld::run(Duration span) {
   auto& net = network_.faults();
   auto& coord = coord_.faults();
   if (options_.faults) {
-    const auto some = [&](double most) { return random_.chance(0.5) ? most * static_cast<double>(random_.below(1000)) / 1000 : 0; };
+    const auto some = [&](double most) {
+      return random_.chance(0.5) ? most * static_cast<double>(random_.below(1000)) / 1000 : 0;
+    };
     net.lose = some(0.05);
     net.lose_answer = some(0.1);
     net.late = some(0.02);
@@ -375,8 +408,10 @@ void MdWorld::disturb() {
     auto& victim = *hosts_[random_.below(hosts_.size())];
     const auto what = random_.below(14);
     if (what < 3 && options_.crashes) {
-      if (random_.chance(0.5)) victim.process.arm_crash(1 + random_.below(10));
-      else kill(victim);
+      if (random_.chance(0.5))
+        victim.process.arm_crash(1 + random_.below(10));
+      else
+        kill(victim);
     } else if (what < 6) {
       for (auto& h : hosts_)
         if (!h->process.alive() && random_.chance(0.7)) start(*h);
@@ -388,8 +423,10 @@ void MdWorld::disturb() {
       coord_.cut(victim.id.name);
     } else if (what == 9 && options_.faults) {
       const auto& other = hosts_[random_.below(hosts_.size())]->id.name;
-      if (random_.chance(0.5)) network_.cut(victim.id.name, other);
-      else network_.cut_both(victim.id.name, other);
+      if (random_.chance(0.5))
+        network_.cut(victim.id.name, other);
+      else
+        network_.cut_both(victim.id.name, other);
     } else if (what == 10) {
       network_.heal();
       coord_.heal();
@@ -397,8 +434,10 @@ void MdWorld::disturb() {
       victim.process.pause(std::chrono::milliseconds(random_.below(3000)));
     } else if (options_.membership) {
       const auto to = any_server();
-      if (random_.chance(0.5)) send(to, model::MdJoin{kTable}, 12s, [](Network::Answer) {});
-      else send(to, model::MdLeave{kTable, victim.id}, 12s, [](Network::Answer) {});
+      if (random_.chance(0.5))
+        send(to, model::MdJoin{kTable}, 12s, [](Network::Answer) {});
+      else
+        send(to, model::MdLeave{kTable, victim.id}, 12s, [](Network::Answer) {});
     }
   });
 }
@@ -428,7 +467,8 @@ void MdWorld::finish() {
 
 void MdWorld::check_told() {
   for (const auto& told : told_)
-    if (told.what == Told::What::refused && changes_.contains(told.change)) violation("a change was refused and is in the chain: " + told.text);
+    if (told.what == Told::What::refused && changes_.contains(told.change))
+      violation("a change was refused and is in the chain: " + told.text);
 }
 
 void MdWorld::check_rest() {
@@ -452,10 +492,13 @@ void MdWorld::check_rest() {
     std::string why;
     const auto& map = *chain_.back();
     for (const auto& p : map.partitions) {
-      if (p.split) why += " split of " + to_string(p.region) + (p.split->phase == model::SplitPhase::barrier ? " in barrier" : " filling");
+      if (p.split)
+        why += " split of " + to_string(p.region) +
+               (p.split->phase == model::SplitPhase::barrier ? " in barrier" : " filling");
       if (!p.moves.empty()) why += " move in " + to_string(p.region);
       for (const auto& a : p.assignments)
-        if (a.state != model::AssignmentState::available) why += " " + a.server.name + " of " + to_string(p.region) + " not available";
+        if (a.state != model::AssignmentState::available)
+          why += " " + a.server.name + " of " + to_string(p.region) + " not available";
     }
     if (!map.ended.empty()) why += " " + std::to_string(map.ended.size()) + " ended";
     for (const auto& server : config_.metadata_servers) {
@@ -467,7 +510,8 @@ void MdWorld::check_rest() {
   }
   for (const auto& [region, node] : meta::region_nodes(*chain_.back())) {
     const auto* value = coord_.value(layout_.region(kDistribution, region));
-    if (value == nullptr || *value != region_text(node)) return violation("region node " + to_string(region) + " does not agree with the map");
+    if (value == nullptr || *value != region_text(node))
+      return violation("region node " + to_string(region) + " does not agree with the map");
   }
   // And it still takes changes.
   std::optional<Told> told;
@@ -476,8 +520,6 @@ void MdWorld::check_rest() {
   if (!told || told->what != Told::What::made) violation("no change could be made once the faults had stopped");
 }
 
-Verdict MdWorld::verdict() {
-  return {scheduler_.trace_hash(), scheduler_.events(), violation_};
-}
+Verdict MdWorld::verdict() { return {scheduler_.trace_hash(), scheduler_.events(), violation_}; }
 
 }  // namespace cantle::sim

@@ -11,7 +11,8 @@
 //   * one chain: each TableConfig names the same file as the one before, or one that follows it (README.md, 3)
 //   * the current file is durable on a majority of the listed servers, always (S27, S30)
 //   * every committed file covers the keyspace, passes the validator, and has the hash that TableConfig says (S41)
-//   * a change that was said to be made is in the chain, one that was said not to be is not, none is in twice (S27, S28)
+//   * a change that was said to be made is in the chain, one that was said not to be is not, none is in twice (S27,
+//   S28)
 //   * an answer that is not stale shows what was current within its age (S32)
 //   * at rest: every member has the current file, operations have ended, region nodes agree with the map
 #pragma once
@@ -28,16 +29,16 @@
 namespace cantle::sim {
 
 struct MdOptions {
-  size_t servers = 4;        // m1 …; the first `members` store the table at first
+  size_t servers = 4;  // m1 …; the first `members` store the table at first
   size_t members = 3;
   size_t requesters = 3;
   Duration think_max = 400ms;
-  double splits = 0.3;       // of the requests
-  double strict = 0.2;       // name the base they know
-  bool membership = true;    // joins and leaves
+  double splits = 0.3;     // of the requests
+  double strict = 0.2;     // name the base they know
+  bool membership = true;  // joins and leaves
   bool crashes = true;
-  bool faults = true;        // of network and coordination service, drawn
-  bool sessions = true;      // expiries and outages
+  bool faults = true;    // of network and coordination service, drawn
+  bool sessions = true;  // expiries and outages
 };
 
 // One who asks for changes and remembers what it was told.
@@ -53,7 +54,7 @@ class MdWorld {
   ~MdWorld();
   MdWorld(const MdWorld&) = delete;
 
-  void set_up();             // the table "t", at rest
+  void set_up();  // the table "t", at rest
   void run(Duration span);
   void finish();
   Verdict verdict();
@@ -65,12 +66,16 @@ class MdWorld {
   MdHost& host(const std::string& name);
   void start(MdHost& host);
   void kill(MdHost& host) { host.process.kill(); }
-  bool wait(const std::function<bool()>& done, Duration limit) { return scheduler_.run_until(done, scheduler_.now() + limit); }
+  bool wait(const std::function<bool()>& done, Duration limit) {
+    return scheduler_.run_until(done, scheduler_.now() + limit);
+  }
   void violation(const std::string& text);
   const std::string& violated() const { return violation_; }
 
-  // From the process of requester 0. The request is sent once; `tries` more times to other servers when no answer comes.
-  void change(std::vector<model::Operation> ops, int tries, std::function<void(const Told&)> done, model::TxnId base = {});
+  // From the process of requester 0. The request is sent once; `tries` more times to other servers when no answer
+  // comes.
+  void change(std::vector<model::Operation> ops, int tries, std::function<void(const Told&)> done,
+              model::TxnId base = {});
   void send(const std::string& to, std::any request, Duration timeout, Network::Reply done);
   base::Result<std::any> ask(const std::string& to, std::any request, Duration timeout = 3s);
   // The committed file, and TableConfig.

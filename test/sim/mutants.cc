@@ -91,8 +91,11 @@ bool caught(const Mutant& mutant, uint64_t limit) {
   waitpid(child, &status, 0);
   const bool died = WIFSIGNALED(status);
   const bool good = shared->caught || died;
-  std::printf("%-32s %s after %llu seeds: %s\n", mutant.name, good ? "caught" : "NOT CAUGHT", static_cast<unsigned long long>(shared->seed),
-              died ? "a CHECK failed" : shared->caught ? shared->violation : mutant.breaks);
+  std::printf("%-32s %s after %llu seeds: %s\n", mutant.name, good ? "caught" : "NOT CAUGHT",
+              static_cast<unsigned long long>(shared->seed),
+              died             ? "a CHECK failed"
+              : shared->caught ? shared->violation
+                               : mutant.breaks);
   munmap(memory, sizeof(Shared));
   return good;
 }
@@ -104,7 +107,8 @@ int run_mutants(const std::vector<std::string>& names) {
   const uint64_t limit = seeds ? std::strtoull(seeds, nullptr, 10) : 2000;
   bool all = true;
   for (const auto& mutant : kMutants)
-    if (names.empty() || std::find(names.begin(), names.end(), mutant.name) != names.end()) all = caught(mutant, limit) && all;
+    if (names.empty() || std::find(names.begin(), names.end(), mutant.name) != names.end())
+      all = caught(mutant, limit) && all;
   return all ? 0 : 1;
 }
 #else

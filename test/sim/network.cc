@@ -72,16 +72,14 @@ void Network::call(Process& from, const std::string& to, std::any request, Durat
   const bool reachable = passes(from.host(), host_of(to)) && passes(host_of(to), from.host());
   if (!reachable && !links_.contains({from.name(), to})) {
     // A new connection would have to be made first: nothing was sent.
-    c->timer = from.after(std::min(timeout, kConnectTimeout), [this, c] {
-      finish(c, link_error(Code::unavailable, "cannot connect to " + c->to));
-    });
+    c->timer = from.after(std::min(timeout, kConnectTimeout),
+                          [this, c] { finish(c, link_error(Code::unavailable, "cannot connect to " + c->to)); });
     return;
   }
   auto listener = listeners_.find(to);
   if (listener == listeners_.end()) {
-    scheduler_.after(draw_delay(from.host() == host_of(to)), [this, c] {
-      finish(c, link_error(Code::unavailable, "connection to " + c->to + " refused"));
-    });
+    scheduler_.after(draw_delay(from.host() == host_of(to)),
+                     [this, c] { finish(c, link_error(Code::unavailable, "connection to " + c->to + " refused")); });
     return;
   }
   c->target = listener->second.process;
@@ -90,9 +88,8 @@ void Network::call(Process& from, const std::string& to, std::any request, Durat
   c->link_generation = l.generation;
   if (c->done) {
     l.waiting.emplace(c->number, c);
-    c->timer = from.after(timeout, [this, c] {
-      finish(c, link_error(Code::outcome_unknown, "no answer from " + c->to + " in time"));
-    });
+    c->timer = from.after(
+        timeout, [this, c] { finish(c, link_error(Code::outcome_unknown, "no answer from " + c->to + " in time")); });
   }
   transmit(c);
 }

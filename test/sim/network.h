@@ -43,11 +43,11 @@ class Network {
 
   struct Faults {
     Duration delay_min = 50us, delay_max = 500us;
-    double slow = 0;       // a message takes up to slow_max
+    double slow = 0;  // a message takes up to slow_max
     Duration slow_max = 50ms;
-    double lose = 0;       // the connection breaks and this message is lost
+    double lose = 0;         // the connection breaks and this message is lost
     double lose_answer = 0;  // the request is delivered, then the connection breaks
-    double late = 0;       // the connection breaks, and the message comes out up to late_max later
+    double late = 0;         // the connection breaks, and the message comes out up to late_max later
     Duration late_max = 3s;
     double duplicate = 0;  // delivered twice, the second up to late_max later
     double reorder = 0;    // overtakes what was sent before it

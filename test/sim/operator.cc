@@ -14,7 +14,8 @@ constexpr Duration kDriveTick = 100ms;
 constexpr Duration kAnswerTimeout = 2s;
 }  // namespace
 
-Operator::Operator(Cluster& cluster, const std::string& host) : cluster_(cluster), process_(cluster.scheduler, host, "operator") {}
+Operator::Operator(Cluster& cluster, const std::string& host)
+    : cluster_(cluster), process_(cluster.scheduler, host, "operator") {}
 
 Operator::~Operator() {
   if (here_) *here_ = false;
@@ -60,15 +61,17 @@ void Operator::take(const std::string& table, const model::AttemptId& attempt, b
   taking_.insert(attempt);
   const coord::Task task{process_.host(), table, is_split ? "split" : "replace"};
   const auto path = cluster_.maps.layout().op_task(attempt);
-  session_->create(path, coord::task_text(task), coord::CreateMode::ephemeral, [this, path, table, attempt, is_split](base::Result<std::string> r) {
-    taking_.erase(attempt);
-    if (r) return drive(table, attempt, is_split);
-    if (r.error().code != Code::exists) return;  // looked at again on the next round
-    // Perhaps our own, from a try whose answer was lost.
-    session_->exists(path, nullptr, [this, table, attempt, is_split](base::Result<coord::Stat> stat) {
-      if (stat && stat->ephemeral_owner == session_->session_id() && !drives_.contains(attempt)) drive(table, attempt, is_split);
-    });
-  });
+  session_->create(path, coord::task_text(task), coord::CreateMode::ephemeral,
+                   [this, path, table, attempt, is_split](base::Result<std::string> r) {
+                     taking_.erase(attempt);
+                     if (r) return drive(table, attempt, is_split);
+                     if (r.error().code != Code::exists) return;  // looked at again on the next round
+                     // Perhaps our own, from a try whose answer was lost.
+                     session_->exists(path, nullptr, [this, table, attempt, is_split](base::Result<coord::Stat> stat) {
+                       if (stat && stat->ephemeral_owner == session_->session_id() && !drives_.contains(attempt))
+                         drive(table, attempt, is_split);
+                     });
+                   });
 }
 
 void Operator::drive(const std::string& table, const model::AttemptId& attempt, bool is_split) {
@@ -101,7 +104,8 @@ void Operator::input(const model::AttemptId& attempt, driver::Input in) {
   while (!it->second.inputs.empty()) {
     const driver::Input next = std::move(it->second.inputs.front());
     it->second.inputs.erase(it->second.inputs.begin());
-    for (const auto& effect : it->second.driver->step(next)) std::visit([&](const auto& e) { perform(it->second, e); }, effect);
+    for (const auto& effect : it->second.driver->step(next))
+      std::visit([&](const auto& e) { perform(it->second, e); }, effect);
   }
   it->second.stepping = false;
   if (it->second.driver->ended()) {
@@ -118,11 +122,12 @@ void Operator::perform(Drive& drive, const driver::Look& e) {
 
 void Operator::perform(Drive& drive, const driver::Submit& e) {
   ChangeAsk ask{drive.table, model::ChangeId::draw(process_.random()), {e.operation}};
-  cluster_.network.call(process_, cluster_.maps.address(process_), std::move(ask), kAnswerTimeout,
-                        [this, here = here_, attempt = drive.attempt, number = e.number](Network::Answer r) {
-                          if (!*here) return;
-                          input(attempt, driver::Changed{process_.now(), number, r ? base::ok() : base::Status(base::fail(r.error()))});
-                        });
+  cluster_.network.call(
+      process_, cluster_.maps.address(process_), std::move(ask), kAnswerTimeout,
+      [this, here = here_, attempt = drive.attempt, number = e.number](Network::Answer r) {
+        if (!*here) return;
+        input(attempt, driver::Changed{process_.now(), number, r ? base::ok() : base::Status(base::fail(r.error()))});
+      });
 }
 
 void Operator::perform(Drive& drive, const driver::Waiting& e) {
@@ -153,15 +158,16 @@ void Operator::look(const std::string& table, std::function<void(base::Result<pr
           if (*bad) return fail({Code::unavailable, "could not read observed"});
           session_->get(this_layout->config(d), nullptr, [=, this](base::Result<coord::Node> config) {
             if (!config) return fail(config.error());
-            cluster_.network.call(process_, cluster_.maps.address(process_), MapAsk{table}, kAnswerTimeout, [=](Network::Answer r) {
-              if (!r) return fail(r.error());
-              world->map = std::any_cast<MapAnswer>(*r).map;
-              // A newer map than the one `observed` was read beside is no basis for a decision.
-              const auto parsed = model::parse_table_config(config->value);
-              if (!parsed || parsed->metadata_hash != MapService::hash_of(*world->map))
-                return fail({Code::unavailable, "the map changed meanwhile"});
-              done(*world);
-            });
+            cluster_.network.call(process_, cluster_.maps.address(process_), MapAsk{table}, kAnswerTimeout,
+                                  [=](Network::Answer r) {
+                                    if (!r) return fail(r.error());
+                                    world->map = std::any_cast<MapAnswer>(*r).map;
+                                    // A newer map than the one `observed` was read beside is no basis for a decision.
+                                    const auto parsed = model::parse_table_config(config->value);
+                                    if (!parsed || parsed->metadata_hash != MapService::hash_of(*world->map))
+                                      return fail({Code::unavailable, "the map changed meanwhile"});
+                                    done(*world);
+                                  });
           });
         };
         for (const auto& name : servers->names)
@@ -179,8 +185,8 @@ void Operator::look(const std::string& table, std::function<void(base::Result<pr
   });
 }
 
-bool Operator::split(const std::string& table, model::Region region, const std::string& point, const std::vector<model::ServerId>& low,
-                     const std::vector<model::ServerId>& high) {
+bool Operator::split(const std::string& table, model::Region region, const std::string& point,
+                     const std::vector<model::ServerId>& low, const std::vector<model::ServerId>& high) {
   const MapPtr map = cluster_.maps.current(table);
   const model::Partition* p = map ? map->partitions.get(region) : nullptr;
   if (!p) return false;
@@ -188,7 +194,8 @@ bool Operator::split(const std::string& table, model::Region region, const std::
   return true;
 }
 
-bool Operator::replace(const std::string& table, model::Region region, const std::string& from, const std::string& to, bool from_dead) {
+bool Operator::replace(const std::string& table, model::Region region, const std::string& from, const std::string& to,
+                       bool from_dead) {
   const MapPtr map = cluster_.maps.current(table);
   const model::Partition* p = map ? map->partitions.get(region) : nullptr;
   const model::Assignment* a = p ? model::find_assignment(*p, model::ServerId{from}) : nullptr;
@@ -199,8 +206,9 @@ bool Operator::replace(const std::string& table, model::Region region, const std
 
 void Operator::submit(const std::string& table, std::vector<model::Operation> ops) {
   if (!process_.alive()) return;
-  cluster_.network.call(process_, cluster_.maps.address(process_), ChangeAsk{table, model::ChangeId::draw(process_.random()), std::move(ops)},
-                        kAnswerTimeout, [](Network::Answer) {});
+  cluster_.network.call(process_, cluster_.maps.address(process_),
+                        ChangeAsk{table, model::ChangeId::draw(process_.random()), std::move(ops)}, kAnswerTimeout,
+                        [](Network::Answer) {});
 }
 
 void Operator::abort(const model::AttemptId& attempt) {

@@ -28,16 +28,17 @@ class Operator {
  public:
   Operator(Cluster& cluster, const std::string& host);
   ~Operator();
-  void start();    // begins a life
+  void start();  // begins a life
   void kill();
   bool alive() const { return process_.alive(); }
   Process& process() { return process_; }
   size_t driving() const { return drives_.size(); }
 
   // As of the map that is committed now.  False: nothing to do it to.
-  bool split(const std::string& table, model::Region region, const std::string& point, const std::vector<model::ServerId>& low,
-             const std::vector<model::ServerId>& high);
-  bool replace(const std::string& table, model::Region region, const std::string& from, const std::string& to, bool from_dead);
+  bool split(const std::string& table, model::Region region, const std::string& point,
+             const std::vector<model::ServerId>& low, const std::vector<model::ServerId>& high);
+  bool replace(const std::string& table, model::Region region, const std::string& from, const std::string& to,
+               bool from_dead);
   void abort(const model::AttemptId& attempt);
   void submit(const std::string& table, std::vector<model::Operation> ops);
 

@@ -59,14 +59,17 @@ void PartdNode::open_store() {
   auto page = store::LivePage::create(disk_, dir_->identity().incarnation);
   if (!page) return fatal("live page: " + to_string(page.error()));
   page_ = std::move(*page);
-  auto engine = store::Engine::open({disk_, indexes_, executor_, process_, page_.get()}, cluster_.engine, dir_->identity());
+  auto engine =
+      store::Engine::open({disk_, indexes_, executor_, process_, page_.get()}, cluster_.engine, dir_->identity());
   if (!engine) return fatal("engine: " + to_string(engine.error()));
   engine_ = std::move(*engine);
   for (const auto& t : engine_->tenures())
     if (const auto end = engine_->log_end(t.id.partition))
-      cluster_.scheduler.note("back_with", host_.id.name, to_string(t.id.assignment), t.applied.lsn.value, end->lsn.value, engine_->size(t.id.partition).records);
+      cluster_.scheduler.note("back_with", host_.id.name, to_string(t.id.assignment), t.applied.lsn.value,
+                              end->lsn.value, engine_->size(t.id.partition).records);
   const auto& report = engine_->report();
-  cluster_.scheduler.note("recovered", host_.id.name, report.frames, report.torn_bytes, report.damaged.size(), report.index_rebuilt);
+  cluster_.scheduler.note("recovered", host_.id.name, report.frames, report.torn_bytes, report.damaged.size(),
+                          report.index_rebuilt);
   engine_->on_fatal([this](const base::Error& error) { fatal("store: " + to_string(error)); });
   engine_->on_read_only([this](bool read_only, const std::string& reason) {
     read_only_ = read_only;
@@ -104,12 +107,14 @@ void PartdNode::learn_self() {
     }
     if (r.error().code != Code::not_found) return again();
     coord::NodeInfo info;
-    info.number = {static_cast<uint32_t>(std::distance(cluster_.hosts.begin(), cluster_.hosts.find(host_.id.name))) + 1};
+    info.number = {static_cast<uint32_t>(std::distance(cluster_.hosts.begin(), cluster_.hosts.find(host_.id.name))) +
+                   1};
     info.host = host_.id.name;
-    session_->create(path, coord::info_text(info), coord::CreateMode::persistent, [this, again, number = info.number](auto made) {
-      if (!made) return again();
-      begin(number, false);
-    });
+    session_->create(path, coord::info_text(info), coord::CreateMode::persistent,
+                     [this, again, number = info.number](auto made) {
+                       if (!made) return again();
+                       begin(number, false);
+                     });
   });
 }
 
@@ -123,8 +128,11 @@ void PartdNode::begin(model::ServerNumber number, bool known_name) {
   self.newest = engine_->highest_version();
   self.fresh_under_known_name = known_name && dir_->first_start();
   for (const auto& t : engine_->tenures())
-    self.held.push_back({t.id.partition, t.id.assignment, t.region, t.table, t.interval, t.state == store::TenureState::aside,
-                         t.state == store::TenureState::live ? engine_->durable(t.id.partition).value_or(model::LogPoint{}).lsn : model::Lsn{}, t.whole});
+    self.held.push_back(
+        {t.id.partition, t.id.assignment, t.region, t.table, t.interval, t.state == store::TenureState::aside,
+         t.state == store::TenureState::live ? engine_->durable(t.id.partition).value_or(model::LogPoint{}).lsn
+                                             : model::Lsn{},
+         t.whole});
   if (auto bytes = disk_.read_whole(kRememberPath, 1 << 20)) {
     const auto file = wire::decode<RememberFile>(*bytes);
     CHECK(file.has_value());
@@ -134,9 +142,10 @@ void PartdNode::begin(model::ServerNumber number, bool known_name) {
   }
   machine_ = std::make_unique<proto::PushServer>(std::move(self));
   cluster_.scheduler.note("serving", host_.id.name, incarnation().value);
-  cluster_.network.listen(process_, [this, here = here_](const std::string& from, const std::any& request, Network::Reply reply) {
-    if (*here) serve(from, request, std::move(reply));
-  });
+  cluster_.network.listen(process_,
+                          [this, here = here_](const std::string& from, const std::any& request, Network::Reply reply) {
+                            if (*here) serve(from, request, std::move(reply));
+                          });
   tell_store_state();
   register_active();
   read_live();
@@ -168,16 +177,18 @@ void PartdNode::register_active() {
       if (*here && session_->connected()) register_active();
     });
   };
-  session_->create(path, coord::active_text(active), coord::CreateMode::ephemeral, [this, path, again](base::Result<std::string> r) {
-    if (r) return;
-    if (r.error().code != Code::exists) return again();
-    // Ours of this session, from a try whose answer was lost; or of an older one, to be made anew (S34).
-    session_->get(path, nullptr, [this, path, again](base::Result<coord::Node> n) {
-      if (!n) return again();
-      if (n->stat.ephemeral_owner == session_->session_id()) return;
-      session_->remove(path, n->stat.version, [again](auto) { again(); });
-    });
-  });
+  session_->create(path, coord::active_text(active), coord::CreateMode::ephemeral,
+                   [this, path, again](base::Result<std::string> r) {
+                     if (r) return;
+                     if (r.error().code != Code::exists) return again();
+                     // Ours of this session, from a try whose answer was lost; or of an older one, to be made anew
+                     // (S34).
+                     session_->get(path, nullptr, [this, path, again](base::Result<coord::Node> n) {
+                       if (!n) return again();
+                       if (n->stat.ephemeral_owner == session_->session_id()) return;
+                       session_->remove(path, n->stat.version, [again](auto) { again(); });
+                     });
+                   });
 }
 
 void PartdNode::read_live() {
@@ -192,13 +203,15 @@ void PartdNode::read_live() {
           auto left = std::make_shared<size_t>(r->names.size());
           if (r->names.empty()) return input(push::LiveRead{});
           for (const auto& name : r->names)
-            session_->get(cluster_.maps.layout().active({name}), nullptr, [this, name, found, left](base::Result<coord::Node> n) {
-              if (n)
-                if (const auto active = coord::parse_active(n->value)) (*found)[{name}] = active->incarnation;
-              if (--*left > 0) return;
-              live_ = *found;
-              input(push::LiveRead{*found});
-            });
+            session_->get(cluster_.maps.layout().active({name}), nullptr,
+                          [this, name, found, left](base::Result<coord::Node> n) {
+                            if (n)
+                              if (const auto active = coord::parse_active(n->value))
+                                (*found)[{name}] = active->incarnation;
+                            if (--*left > 0) return;
+                            live_ = *found;
+                            input(push::LiveRead{*found});
+                          });
         });
   });
 }
@@ -242,25 +255,26 @@ void PartdNode::fetch_map(const std::string& table) {
         if (*here) fetch_map(table);
       });
   };
-  cluster_.network.call(process_, cluster_.maps.address(process_), MapAsk{table}, kMapTimeout, [this, table, over](Network::Answer answer) {
-    if (!*here_) return;
-    if (!answer) return over(false);
-    const MapPtr map = std::any_cast<MapAnswer>(*answer).map;
-    const auto path = MapService::config_path(cluster_.maps.layout(), table);
-    session_->sync(path, [this, table, over, map, path](auto synced) {
-      if (!synced) return over(false);
-      session_->get(
-          path, [this, table] { fetch_map(table); },
-          [this, table, over, map](base::Result<coord::Node> r) {
-            if (!r) return over(false);
-            const auto config = model::parse_table_config(r->value);
-            CHECK(config.has_value());
-            const bool same = config->metadata_hash == MapService::hash_of(*map);
-            over(!same);
-            if (same) map_came(table, map);
-          });
-    });
-  });
+  cluster_.network.call(process_, cluster_.maps.address(process_), MapAsk{table}, kMapTimeout,
+                        [this, table, over](Network::Answer answer) {
+                          if (!*here_) return;
+                          if (!answer) return over(false);
+                          const MapPtr map = std::any_cast<MapAnswer>(*answer).map;
+                          const auto path = MapService::config_path(cluster_.maps.layout(), table);
+                          session_->sync(path, [this, table, over, map, path](auto synced) {
+                            if (!synced) return over(false);
+                            session_->get(
+                                path, [this, table] { fetch_map(table); },
+                                [this, table, over, map](base::Result<coord::Node> r) {
+                                  if (!r) return over(false);
+                                  const auto config = model::parse_table_config(r->value);
+                                  CHECK(config.has_value());
+                                  const bool same = config->metadata_hash == MapService::hash_of(*map);
+                                  over(!same);
+                                  if (same) map_came(table, map);
+                                });
+                          });
+                        });
 }
 
 void PartdNode::map_came(const std::string& table, MapPtr map) {
@@ -379,7 +393,8 @@ void PartdNode::perform(push::Remember& e) {
     file.parents.push_back(child.parent);
     file.attempts.push_back(child.attempt);
   }
-  if (auto written = disk_.write_whole(kRememberPath, wire::encode(file)); !written && process_.alive() && written.error().code != Code::no_space)
+  if (auto written = disk_.write_whole(kRememberPath, wire::encode(file));
+      !written && process_.alive() && written.error().code != Code::no_space)
     fatal("remember: " + to_string(written.error()));
 }
 

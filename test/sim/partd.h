@@ -103,8 +103,9 @@ class PartdNode {
 
   // partd_serve.cc
   void serve(const std::string& from, const std::any& request, Network::Reply reply);
-  void client_write(std::any message, const std::string& table, std::vector<std::string_view> keys, size_t bytes, model::TxnSeq txnseq,
-                    model::Level level, bool hop, uint32_t deadline_ms, std::optional<model::Version> version, Network::Reply reply);
+  void client_write(std::any message, const std::string& table, std::vector<std::string_view> keys, size_t bytes,
+                    model::TxnSeq txnseq, model::Level level, bool hop, uint32_t deadline_ms,
+                    std::optional<model::Version> version, Network::Reply reply);
   void get(const model::GetRequest& m, Network::Reply reply, int tries);
   void get_many(const model::GetRequest& m, const proto::push::ReadPlan& plan, Network::Reply reply);
   void scan(const model::ScanRequest& m, Network::Reply reply, int tries);
@@ -131,7 +132,7 @@ class PartdNode {
   std::shared_ptr<bool> here_ = std::make_shared<bool>(true);
 
   std::deque<proto::push::Input> inputs_;
-  std::deque<std::string> kept_;        // strings that queued inputs point into
+  std::deque<std::string> kept_;  // strings that queued inputs point into
   bool pumping_ = false, flush_planned_ = false, learning_ = false;
   uint64_t next_id_ = 1;
   std::map<uint64_t, Request> requests_;
@@ -141,7 +142,7 @@ class PartdNode {
 
   std::map<model::ServerId, model::Incarnation> live_;
   std::set<std::string> tables_, fetching_, again_;
-  std::map<std::string, model::TxnSeq> observed_;    // to be published
+  std::map<std::string, model::TxnSeq> observed_;  // to be published
   std::set<std::string> publishing_;
   std::map<std::string, std::vector<std::function<void(bool)>>> waiting_;  // for a newer map
   std::map<model::ServerId, bool> links_;

@@ -58,12 +58,13 @@ void PartdNode::perform(push::Gather& e) {
 
 void PartdNode::perform(push::Append& e) {
   auto point = std::make_shared<model::LogPoint>();
-  auto lsn = engine_->append(e.log, *batches_.at(e.batch), [this, batch = e.batch, point](base::Result<model::Lsn> durable) {
-    if (durable)
-      input(push::Appended{batch, *point});
-    else
-      input(push::Appended{batch, base::fail(later(durable.error()))});
-  });
+  auto lsn =
+      engine_->append(e.log, *batches_.at(e.batch), [this, batch = e.batch, point](base::Result<model::Lsn> durable) {
+        if (durable)
+          input(push::Appended{batch, *point});
+        else
+          input(push::Appended{batch, base::fail(later(durable.error()))});
+      });
   if (!lsn) {
     // Nothing has happened then: none of its sends may be done.
     refused_.insert(e.batch);
@@ -86,11 +87,12 @@ void PartdNode::perform(push::Send& e) {
     message.count = wire::check_records(payload)->records;
   }
   const auto to = e.envelope.to_assignment;
-  cluster_.network.call(process_, e.to.name + "/partd", message, e.timeout, [this, batch = e.batch, to, server = e.to](Network::Answer r) {
-    if (!*here_) return;
-    if (!r && from_link(r.error())) link_result(server, false);
-    input(push::SendAnswered{batch, to, as<model::PushWriteReply>(r)});
-  });
+  cluster_.network.call(process_, e.to.name + "/partd", message, e.timeout,
+                        [this, batch = e.batch, to, server = e.to](Network::Answer r) {
+                          if (!*here_) return;
+                          if (!r && from_link(r.error())) link_result(server, false);
+                          input(push::SendAnswered{batch, to, as<model::PushWriteReply>(r)});
+                        });
 }
 
 void PartdNode::perform(push::Forget& e) {
@@ -118,7 +120,8 @@ void PartdNode::perform(push::Forward& e) {
   if (const auto* put = std::any_cast<model::PutRequest>(&request.message)) message = passed_on(*put, e.txnseq);
   if (const auto* del = std::any_cast<model::DeleteRequest>(&request.message)) message = passed_on(*del, e.txnseq);
   if (const auto* batch = std::any_cast<model::BatchRequest>(&request.message)) message = passed_on(*batch, e.txnseq);
-  cluster_.network.call(process_, e.to.name + "/partd", std::move(message), 5s, [reply = request.reply](Network::Answer r) { reply(std::move(r)); });
+  cluster_.network.call(process_, e.to.name + "/partd", std::move(message), 5s,
+                        [reply = request.reply](Network::Answer r) { reply(std::move(r)); });
 }
 
 void PartdNode::perform(push::FetchMap& e) { fetch_map(e.table); }
@@ -144,20 +147,27 @@ void PartdNode::perform(push::Answer& e) {
   const auto call = std::move(it->second);
   calls_.erase(it);
   if (!e.result) return call.reply(base::fail(e.result.error()));
-  if (call.message.type() == typeid(model::PushWrite)) return call.reply(std::any(model::PushWriteReply{*e.result, process_.wall_ms()}));
+  if (call.message.type() == typeid(model::PushWrite))
+    return call.reply(std::any(model::PushWriteReply{*e.result, process_.wall_ms()}));
   if (call.message.type() == typeid(model::BulkBlock)) return call.reply(std::any(model::BulkBlockReply{*e.result}));
   call.reply(std::any(model::DropReply{e.result->value == 1}));
 }
 
 void PartdNode::perform(push::Create& e) {
   cluster_.scheduler.note("create", host_.id.name, to_string(e.copy.partition), to_string(e.copy.assignment));
-  const auto done = [this, partition = e.copy.partition](base::Status s) { input(push::Created{partition, std::move(s)}); };
-  const auto begun = engine_->create({{e.copy.partition, e.copy.assignment}, e.copy.table, e.copy.region, e.copy.interval}, done);
-  if (!begun) input(push::Created{e.copy.partition, begun.error().code == Code::exists ? base::ok() : base::Status(base::fail(begun.error()))});
+  const auto done = [this, partition = e.copy.partition](base::Status s) {
+    input(push::Created{partition, std::move(s)});
+  };
+  const auto begun =
+      engine_->create({{e.copy.partition, e.copy.assignment}, e.copy.table, e.copy.region, e.copy.interval}, done);
+  if (!begun)
+    input(push::Created{e.copy.partition,
+                        begun.error().code == Code::exists ? base::ok() : base::Status(base::fail(begun.error()))});
 }
 
 void PartdNode::perform(push::Divide& e) {
-  cluster_.scheduler.note("divide", host_.id.name, to_string(e.parent), to_string(e.low.assignment), to_string(e.high.assignment));
+  cluster_.scheduler.note("divide", host_.id.name, to_string(e.parent), to_string(e.low.assignment),
+                          to_string(e.high.assignment));
   const auto child = [](const push::Child& c) { return store::ChildSpec{c.partition, c.region, c.assignment}; };
   const auto done = [this, parent = e.parent](base::Status s) { input(push::Divided{parent, std::move(s)}); };
   const auto point = engine_->divide(e.parent, e.attempt, e.point, child(e.low), child(e.high), done);
@@ -166,7 +176,9 @@ void PartdNode::perform(push::Divide& e) {
 
 void PartdNode::perform(push::SetAside& e) {
   cluster_.scheduler.note("set_aside", host_.id.name, to_string(e.partition), to_string(e.assignment));
-  const auto done = [this, assignment = e.assignment](base::Status s) { input(push::SetAsideDone{assignment, std::move(s)}); };
+  const auto done = [this, assignment = e.assignment](base::Status s) {
+    input(push::SetAsideDone{assignment, std::move(s)});
+  };
   if (const auto begun = engine_->set_aside({e.partition, e.assignment}, done); !begun)
     input(push::SetAsideDone{e.assignment, base::fail(begun.error())});
 }
@@ -175,15 +187,18 @@ void PartdNode::perform(push::Drop& e) {
   cluster_.scheduler.note("drop", host_.id.name, to_string(e.assignment), e.why);
   const store::TenureId id{e.partition, e.assignment};
   if (cluster_.watchers.dropping) cluster_.watchers.dropping(host_, id, e.why);
-  const auto done = [this, assignment = e.assignment](base::Status s) { input(push::Dropped{assignment, std::move(s)}); };
+  const auto done = [this, assignment = e.assignment](base::Status s) {
+    input(push::Dropped{assignment, std::move(s)});
+  };
   if (const auto begun = engine_->drop(id, done); !begun) input(push::Dropped{e.assignment, base::fail(begun.error())});
 }
 
 void PartdNode::perform(push::MarkAvailable& e) {
   ChangeAsk ask{e.table, model::ChangeId::draw(process_.random()), {model::ops::MarkAvailable{e.assignment, host_.id}}};
-  cluster_.network.call(process_, cluster_.maps.address(process_), std::move(ask), 2s, [this, table = e.table](Network::Answer) {
-    if (*here_) fetch_map(table);
-  });
+  cluster_.network.call(process_, cluster_.maps.address(process_), std::move(ask), 2s,
+                        [this, table = e.table](Network::Answer) {
+                          if (*here_) fetch_map(table);
+                        });
 }
 
 void PartdNode::perform(push::PublishObserved& e) {
@@ -205,7 +220,9 @@ void PartdNode::publish_observed(const std::string& table) {
   };
   session_->get(path, nullptr, [this, table, path, over](base::Result<coord::Node> r) {
     const auto text = coord::observed_text({observed_[table], incarnation()});
-    const auto done = [this, table, over, wrote = observed_[table]](bool good) { over(!good || observed_[table] != wrote); };
+    const auto done = [this, table, over, wrote = observed_[table]](bool good) {
+      over(!good || observed_[table] != wrote);
+    };
     if (r && r->value == text) return done(true);
     if (r) return session_->set(path, text, r->stat.version, [done](auto s) { done(s.has_value()); });
     if (r.error().code != Code::not_found) return over(true);
@@ -218,12 +235,13 @@ void PartdNode::perform(push::MapShown& e) {
 }
 
 void PartdNode::perform(push::AskEpochs& e) {
-  cluster_.network.call(process_, e.to.name + "/partd", model::Epochs{e.envelope}, 1s,
-                        [this, partition = e.envelope.partition, of = e.envelope.to_assignment, server = e.to](Network::Answer r) {
-                          if (!*here_) return;
-                          if (!r && from_link(r.error())) link_result(server, false);
-                          input(push::EpochsAnswered{partition, of, as<model::EpochsReply>(r)});
-                        });
+  cluster_.network.call(
+      process_, e.to.name + "/partd", model::Epochs{e.envelope}, 1s,
+      [this, partition = e.envelope.partition, of = e.envelope.to_assignment, server = e.to](Network::Answer r) {
+        if (!*here_) return;
+        if (!r && from_link(r.error())) link_result(server, false);
+        input(push::EpochsAnswered{partition, of, as<model::EpochsReply>(r)});
+      });
 }
 
 void PartdNode::perform(push::SendBeacon& e) {

@@ -27,7 +27,8 @@ push::RecordsSeen look_at(std::string_view records) {
     seen.newest = std::max(seen.newest, r.version);
     seen.first_key = std::min(seen.first_key, r.key);
     seen.last_key = std::max(seen.last_key, r.key);
-    if (r.version.server() != first.server() || r.version.incarnation() != first.incarnation()) seen.one_stamper = false;
+    if (r.version.server() != first.server() || r.version.incarnation() != first.incarnation())
+      seen.one_stamper = false;
   }
   CHECK(in.status().has_value());
   return seen;
@@ -52,8 +53,12 @@ void PartdNode::serve(const std::string&, const std::any& request, Network::Repl
   const Epochs* epochs = nullptr;
   const Beacon* beacon = nullptr;
   const DropRequest* drop = nullptr;
-  if (is(put)) return client_write(*put, put->table, {put->key}, put->key.size() + put->value.size() + 64, put->txnseq, put->level, put->hop, put->deadline_ms, put->version, std::move(reply));
-  if (is(del)) return client_write(*del, del->table, {del->key}, del->key.size() + 64, del->txnseq, del->level, del->hop, del->deadline_ms, del->version, std::move(reply));
+  if (is(put))
+    return client_write(*put, put->table, {put->key}, put->key.size() + put->value.size() + 64, put->txnseq, put->level,
+                        put->hop, put->deadline_ms, put->version, std::move(reply));
+  if (is(del))
+    return client_write(*del, del->table, {del->key}, del->key.size() + 64, del->txnseq, del->level, del->hop,
+                        del->deadline_ms, del->version, std::move(reply));
   if (is(batch)) {
     std::vector<std::string_view> keys;
     size_t bytes = 0;
@@ -61,7 +66,8 @@ void PartdNode::serve(const std::string&, const std::any& request, Network::Repl
       keys.push_back(op.key);
       bytes += op.key.size() + op.value.size() + 64;
     }
-    return client_write(*batch, batch->table, std::move(keys), bytes, batch->txnseq, batch->level, batch->hop, batch->deadline_ms, batch->version, std::move(reply));
+    return client_write(*batch, batch->table, std::move(keys), bytes, batch->txnseq, batch->level, batch->hop,
+                        batch->deadline_ms, batch->version, std::move(reply));
   }
   if (is(get_request)) return get(*get_request, std::move(reply), 0);
   if (is(scan_request)) return scan(*scan_request, std::move(reply), 0);
@@ -101,8 +107,9 @@ void PartdNode::serve(const std::string&, const std::any& request, Network::Repl
   reply(base::fail(Code::invalid, "unknown method"));
 }
 
-void PartdNode::client_write(std::any message, const std::string& table, std::vector<std::string_view> keys, size_t bytes, model::TxnSeq txnseq,
-                             model::Level level, bool hop, uint32_t deadline_ms, std::optional<model::Version> version, Network::Reply reply) {
+void PartdNode::client_write(std::any message, const std::string& table, std::vector<std::string_view> keys,
+                             size_t bytes, model::TxnSeq txnseq, model::Level level, bool hop, uint32_t deadline_ms,
+                             std::optional<model::Version> version, Network::Reply reply) {
   const uint64_t id = next_id_++;
   requests_[id] = {std::move(message), std::move(reply)};
   push::WriteAsked asked;
@@ -128,8 +135,7 @@ void PartdNode::client_write(std::any message, const std::string& table, std::ve
 void PartdNode::get(const model::GetRequest& m, Network::Reply reply, int tries) {
   const auto where = machine_->where(m.table, m.key, m.txnseq, m.hop);
   switch (where.kind) {
-    case push::Where::Kind::refuse:
-      return reply(base::fail(where.error));
+    case push::Where::Kind::refuse: return reply(base::fail(where.error));
     case push::Where::Kind::fetch:
       if (tries >= kMapTries) return reply(base::fail(where.error));
       return wait_for_map(m.table, [this, m, reply, tries](bool) { get(m, reply, tries + 1); });
@@ -137,11 +143,11 @@ void PartdNode::get(const model::GetRequest& m, Network::Reply reply, int tries)
       auto passed = m;
       passed.hop = false;
       passed.txnseq = where.txnseq;
-      cluster_.network.call(process_, where.to.name + "/partd", passed, 3s, [reply](Network::Answer r) { reply(std::move(r)); });
+      cluster_.network.call(process_, where.to.name + "/partd", passed, 3s,
+                            [reply](Network::Answer r) { reply(std::move(r)); });
       return;
     }
-    case push::Where::Kind::here:
-      break;
+    case push::Where::Kind::here: break;
   }
   if (m.level != model::Level::one) {
     const auto plan = machine_->plan_read(where, m.table, m.level);
@@ -207,13 +213,15 @@ void PartdNode::scan(const model::ScanRequest& m, Network::Reply reply, int trie
     auto passed = m;
     passed.hop = false;
     passed.txnseq = where.txnseq;
-    cluster_.network.call(process_, where.to.name + "/partd", passed, 3s, [reply](Network::Answer r) { reply(std::move(r)); });
+    cluster_.network.call(process_, where.to.name + "/partd", passed, 3s,
+                          [reply](Network::Answer r) { reply(std::move(r)); });
     return;
   }
   const auto tenure = engine_->find(where.log);
   if (!tenure || !where.partition) return reply(base::fail(Code::unavailable, "no such copy"));
   const model::Interval serve = tenure->interval.intersect(where.partition->interval);
-  const auto clipped = model::Interval{m.reverse ? m.begin : start->bound, m.reverse ? start->bound : m.end}.intersect(serve);
+  const auto clipped =
+      model::Interval{m.reverse ? m.begin : start->bound, m.reverse ? start->bound : m.end}.intersect(serve);
   store::ScanRange range;
   range.from = clipped.begin;
   range.to = clipped.end;
@@ -289,7 +297,8 @@ void PartdNode::bulk_block(const model::BulkBlock& m, Network::Reply reply) {
       if (!s) return reply(base::fail(s.error()));
       reply(std::any(model::BulkBlockReply{}));
     };
-    if (auto begun = engine_->ingest(tenure->id, {m.snapshot, m.records, m.through_key, m.last}, done); !begun) reply(base::fail(begun.error()));
+    if (auto begun = engine_->ingest(tenure->id, {m.snapshot, m.records, m.through_key, m.last}, done); !begun)
+      reply(base::fail(begun.error()));
   });
 }
 

@@ -147,12 +147,16 @@ TEST(SimParts, ephemerals_go_with_the_session_and_the_owner_is_told) {
   w.sa->on_event([&](coord::Event e) { events.push_back(e); });
   ASSERT_TRUE((w.wait<std::string>([&](auto d) { w.sa->create("/n/a", "x", coord::CreateMode::ephemeral, d); })));
   int fired = 0;
-  ASSERT_TRUE((w.wait<coord::Children>([&](auto d) { w.sb->children("/n", [&] { ++fired; }, d); })));
+  ASSERT_TRUE((w.wait<coord::Children>([&](auto d) {
+    w.sb->children(
+        "/n", [&] { ++fired; }, d);
+  })));
   w.service.expire("a");
   w.s.run_for(1s);
   EXPECT_EQ(fired, 1);
   EXPECT_EQ(w.service.value("/n/a"), nullptr);
-  EXPECT_EQ(events, (std::vector<coord::Event>{coord::Event::disconnected, coord::Event::expired, coord::Event::connected}));
+  EXPECT_EQ(events,
+            (std::vector<coord::Event>{coord::Event::disconnected, coord::Event::expired, coord::Event::connected}));
 }
 
 TEST(SimParts, a_lost_reply_is_unknown_and_the_change_was_made) {

@@ -41,8 +41,8 @@ class Process final : public base::Clock {
 
   Scheduler& scheduler() { return scheduler_; }
   base::Random& random() { return random_; }
-  const std::string& host() const { return host_; }   // "p1": what network cuts name
-  const std::string& name() const { return name_; }   // "p1/partd": its address
+  const std::string& host() const { return host_; }  // "p1": what network cuts name
+  const std::string& name() const { return name_; }  // "p1/partd": its address
   HostClock& host_clock() { return *clock_; }
 
   Instant now() override;
@@ -52,8 +52,8 @@ class Process final : public base::Clock {
   bool alive() const { return alive_; }
   uint64_t life() const { return life_; }  // 1 in the first
   bool paused() const { return scheduler_.now() < paused_until_; }
-  void kill();                 // SIGKILL, power cut
-  void restart();              // a new life, with nothing planned
+  void kill();     // SIGKILL, power cut
+  void restart();  // a new life, with nothing planned
   void pause(Duration d);
 
   // In this life, once `d` of the own clock has passed (and no pause is on).

@@ -42,7 +42,8 @@ void PushWorld::strike() {
   auto all = strikes();
   // Whoever died by itself (a failed sync, an armed crash) is started again by its supervisor.
   for (auto& [name, h] : cluster_.hosts) {
-    if (!h->partd.alive() && !h->gone && h->exit_text.empty() && cluster_.scheduler.random().chance(0.3)) revive(*h, 1ms);
+    if (!h->partd.alive() && !h->gone && h->exit_text.empty() && cluster_.scheduler.random().chance(0.3))
+      revive(*h, 1ms);
     if (!h->push.alive() && !h->gone && cluster_.scheduler.random().chance(0.3)) revive_push(*h, 1ms);
     if (!h->exit_text.empty() && !h->gone) lose(*h);
   }
@@ -79,7 +80,8 @@ std::vector<Fn> PushWorld::strikes() {
     Process& p = random.chance(0.75) ? h.partd : h.push;
     if (p.alive()) p.arm_crash(1 + random.below(150));
   });
-  add(chaos_.pause, [&, this] { (random.chance(0.8) ? any_host().partd : any_host().push).pause(s.between(50ms, 4s)); });
+  add(chaos_.pause,
+      [&, this] { (random.chance(0.8) ? any_host().partd : any_host().push).pause(s.between(50ms, 4s)); });
   add(chaos_.cut, [this] { random_cut(); });
   add(chaos_.cut, [this] { cluster_.network.heal(); });
   add(chaos_.lossy, [&, this] {
@@ -90,7 +92,8 @@ std::vector<Fn> PushWorld::strikes() {
   add(chaos_.coord_faults, [&, this] {
     auto& f = cluster_.coord.faults();
     const double p = random.chance(0.3) ? 0 : static_cast<double>(random.below(15)) * 0.01;
-    f.lose_request = p, f.lose_reply = p, f.late_change = p, f.lose_read = p / 2, f.lose_watch = p * 2, f.delay_watch = p * 2, f.lag_spike = p;
+    f.lose_request = p, f.lose_reply = p, f.late_change = p, f.lose_read = p / 2, f.lose_watch = p * 2,
+    f.delay_watch = p * 2, f.lag_spike = p;
   });
   add(chaos_.coord_faults, [this] { cluster_.coord.expire(any_host().id.name); });
   add(chaos_.coord_outage, [&, this] {
@@ -147,7 +150,8 @@ std::vector<Fn> PushWorld::strikes() {
     for (auto& table : cluster_.maps.tables())
       for (const auto& p : cluster_.maps.current(table)->partitions) {
         if (p.split && random.chance(0.5)) return operators_[random.below(operators_.size())]->abort(p.split->attempt);
-        if (!p.moves.empty() && random.chance(0.5)) return operators_[random.below(operators_.size())]->abort(p.moves[0].attempt);
+        if (!p.moves.empty() && random.chance(0.5))
+          return operators_[random.below(operators_.size())]->abort(p.moves[0].attempt);
       }
   });
   add(chaos_.operators_die, [&, this] {
@@ -165,15 +169,10 @@ void PushWorld::random_cut() {
   auto& random = cluster_.scheduler.random();
   const std::string a = any_host().id.name, b = any_host().id.name;
   switch (random.below(4)) {
-    case 0:
-      return cluster_.network.cut(a, b);
-    case 1:
-      return cluster_.network.cut_both(a, b);
-    case 2:
-      cluster_.network.cut("*", a);
-      return cluster_.network.cut(a, "*");
-    default:
-      return cluster_.network.cut(random.chance(0.5) ? "*" : a, random.chance(0.5) ? a : "m1");
+    case 0: return cluster_.network.cut(a, b);
+    case 1: return cluster_.network.cut_both(a, b);
+    case 2: cluster_.network.cut("*", a); return cluster_.network.cut(a, "*");
+    default: return cluster_.network.cut(random.chance(0.5) ? "*" : a, random.chance(0.5) ? a : "m1");
   }
 }
 
@@ -211,7 +210,8 @@ void PushWorld::random_replace(bool from_dead, Host* lost) {
   const auto& from = p.assignments[random.below(p.assignments.size())].server;
   Host& to = any_host();
   if (to.gone || model::find_assignment(p, to.id)) return;
-  operators_[random.below(operators_.size())]->replace(map->name, p.region, lost ? lost->id.name : from.name, to.id.name, from_dead);
+  operators_[random.below(operators_.size())]->replace(map->name, p.region, lost ? lost->id.name : from.name,
+                                                       to.id.name, from_dead);
 }
 
 // A server is gone for good: an operator replaces it wherever it is assigned, again and again until it is nowhere.
@@ -255,7 +255,8 @@ void PushWorld::random_table() {
     std::vector<model::ops::NewPartition> parts(1);
     parts[0].id = model::PartitionId::draw(random);
     for (auto& [name, h] : cluster_.hosts)
-      if (!h->gone && parts[0].assignments.size() < chaos_.replicas) parts[0].assignments.push_back({h->id, model::AssignmentId::draw(random)});
+      if (!h->gone && parts[0].assignments.size() < chaos_.replicas)
+        parts[0].assignments.push_back({h->id, model::AssignmentId::draw(random)});
     if (parts[0].assignments.size() < chaos_.replicas) return;
     cluster_.maps.create_table("extra", parts, chaos_.replicas);
     load_.tables = {"t", "extra"};

@@ -49,11 +49,14 @@ TEST(SimPush, s32_an_old_map_is_refused_by_whoever_has_the_data) {
   model::PutRequest put;
   put.table = "t";
   put.key = "k002";
-  put.value = History::value(s.world.history().begin("t", {"k002"}, false, Level::majority, "p1", s.world.cluster().scheduler.now()).number, 0);
+  put.value = History::value(
+      s.world.history().begin("t", {"k002"}, false, Level::majority, "p1", s.world.cluster().scheduler.now()).number,
+      0);
   put.txnseq = old;
   put.hop = false;
   std::optional<Network::Answer> got;
-  s.world.cluster().network.call(s.world.client().process(), "p1/partd", put, 5s, [&](Network::Answer r) { got = std::move(r); });
+  s.world.cluster().network.call(s.world.client().process(), "p1/partd", put, 5s,
+                                 [&](Network::Answer r) { got = std::move(r); });
   s.world.wait([&] { return got.has_value(); }, 10s);
   ASSERT_TRUE(got && !got->has_value());
   EXPECT_EQ(got->error().code, base::Code::stale_route);
@@ -183,7 +186,8 @@ TEST(SimPush, s63_index_and_journal_agree_after_a_crash_at_any_step) {
 TEST(SimPush, s64_a_segment_keeps_its_name_when_the_power_fails) {
   for (uint64_t seed = 1; seed <= 20; ++seed) {
     Scenario s(400 + seed, 3);
-    for (size_t i = 0; i < 25; ++i) EXPECT_TRUE(s.write("p1", Scenario::name(i % 5), Level::majority, 9000).has_value());
+    for (size_t i = 0; i < 25; ++i)
+      EXPECT_TRUE(s.write("p1", Scenario::name(i % 5), Level::majority, 9000).has_value());
     for (const char* h : {"p1", "p2", "p3"}) s.world.cluster().power_cut(s.world.host(h));
     s.run(100ms);
     s.settle();

@@ -41,7 +41,8 @@ TEST(SimPush, s43_a_cut_off_writer_with_an_old_map_reaches_no_majority) {
   auto& world = s.world;
   // p1 hears of nothing but its clients, and is no longer registered.
   world.cluster().coord.cut("p1");
-  for (const char* other : {"p2", "p3", "p4", "p5", "p6", "m1", "m2", "m3"}) world.cluster().network.cut_both("p1", other);
+  for (const char* other : {"p2", "p3", "p4", "p5", "p6", "m1", "m2", "m3"})
+    world.cluster().network.cut_both("p1", other);
   s.run(4s);
   s.split("k010", {"p4", "p5", "p6"}, {"p4", "p5", "p6"});
   std::optional<base::Result<model::WriteReply>> told;
@@ -167,7 +168,8 @@ TEST(SimPush, s47_a_scan_goes_on_by_key_across_a_split) {
       ask.limit = 5;
       std::optional<Network::Answer> got;
       const std::string to = "p" + std::to_string(1 + answers % 6) + "/partd";
-      s.world.cluster().network.call(s.world.client().process(), to, ask, 5s, [&](Network::Answer r) { got = std::move(r); });
+      s.world.cluster().network.call(s.world.client().process(), to, ask, 5s,
+                                     [&](Network::Answer r) { got = std::move(r); });
       s.world.wait([&] { return got.has_value(); }, 10s);
       ASSERT_TRUE(got && got->has_value()) << (got ? to_string(got->error()) : "no answer");
       const auto reply = std::any_cast<model::ScanReply>(**got);

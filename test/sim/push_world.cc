@@ -9,7 +9,7 @@ namespace cantle::sim {
 
 namespace {
 
-constexpr Duration kRestWithin = 120s;   // virtual time from the end of the faults to everything at rest
+constexpr Duration kRestWithin = 120s;  // virtual time from the end of the faults to everything at rest
 constexpr Duration kProbeWithin = 8s;
 constexpr Duration kSweepEvery = 700ms;
 
@@ -30,7 +30,8 @@ Chaos Chaos::draw(base::Random& random) {
   c.kill = on(0.5), c.power = on(0.3), c.crash_at_effect = on(0.3), c.pause = on(0.25);
   c.cut = on(0.35), c.lossy = on(0.3), c.coord_faults = on(0.35), c.coord_outage = on(0.2);
   c.clocks = on(0.2), c.fail_sync = on(0.15), c.full = on(0.1), c.slow_disk = on(0.2);
-  c.split = on(0.75), c.replace = on(0.3), c.lose_server = on(0.25), c.wipe = on(0.1), c.abort = on(0.25), c.operators_die = on(0.3);
+  c.split = on(0.75), c.replace = on(0.3), c.lose_server = on(0.25), c.wipe = on(0.1), c.abort = on(0.25),
+  c.operators_die = on(0.3);
   c.tables = on(0.15), c.small_retention = on(0.3);
   c.replicas = on(0.85) ? 3 : on(0.5) ? 1 : 2;
   c.servers = c.replicas + 1 + random.below(3);
@@ -45,10 +46,14 @@ std::string Chaos::text() const {
   const auto say = [&](bool on, const char* name) {
     if (on) out += std::string(" ") + name;
   };
-  say(kill, "kill"), say(power, "power"), say(crash_at_effect, "crash_at_effect"), say(pause, "pause"), say(cut, "cut"), say(lossy, "lossy");
-  say(coord_faults, "coord_faults"), say(coord_outage, "coord_outage"), say(clocks, "clocks"), say(fail_sync, "fail_sync"), say(full, "full");
-  say(slow_disk, "slow_disk"), say(split, "split"), say(replace, "replace"), say(lose_server, "lose_server"), say(wipe, "wipe"), say(abort, "abort");
-  say(operators_die, "operators_die"), say(tables, "tables"), say(flip, "flip"), say(small_retention, "small_retention");
+  say(kill, "kill"), say(power, "power"), say(crash_at_effect, "crash_at_effect"), say(pause, "pause"), say(cut, "cut"),
+      say(lossy, "lossy");
+  say(coord_faults, "coord_faults"), say(coord_outage, "coord_outage"), say(clocks, "clocks"),
+      say(fail_sync, "fail_sync"), say(full, "full");
+  say(slow_disk, "slow_disk"), say(split, "split"), say(replace, "replace"), say(lose_server, "lose_server"),
+      say(wipe, "wipe"), say(abort, "abort");
+  say(operators_die, "operators_die"), say(tables, "tables"), say(flip, "flip"),
+      say(small_retention, "small_retention");
   return out;
 }
 
@@ -57,7 +62,8 @@ PushWorld::PushWorld(uint64_t seed) : cluster_(seed) {
   load_ = draw_load(cluster_.scheduler.random());
 }
 
-PushWorld::PushWorld(uint64_t seed, const Chaos& chaos, const Load& load) : cluster_(seed), chaos_(chaos), load_(load) {}
+PushWorld::PushWorld(uint64_t seed, const Chaos& chaos, const Load& load)
+    : cluster_(seed), chaos_(chaos), load_(load) {}
 
 PushWorld::~PushWorld() = default;
 
@@ -73,13 +79,17 @@ void PushWorld::set_up() {
   cluster_.engine.retention_bytes = chaos_.small_retention ? 64 << 10 : 4 << 20;
   cluster_.engine.reserve_bytes = 256 << 10;
   cluster_.watchers.violation = [this](const std::string& text) { checks_.fail(text); };
-  cluster_.watchers.dropping = [this](Host& h, const store::TenureId& id, const std::string& why) { checks_.dropping(h, id, why); };
+  cluster_.watchers.dropping = [this](Host& h, const store::TenureId& id, const std::string& why) {
+    checks_.dropping(h, id, why);
+  };
   cluster_.watchers.partd_dying = [this](Host& h) { checks_.dying(h); };
   cluster_.watchers.told = [this](const Write& w) { checks_.told(w); };
-  cluster_.maps.on_commit([this](const model::Metadata* before, const model::Metadata& after) { checks_.committed(before, after); });
+  cluster_.maps.on_commit(
+      [this](const model::Metadata* before, const model::Metadata& after) { checks_.committed(before, after); });
 
   cluster_.network.never_double([](const std::any& m) {
-    return m.type() == typeid(model::PutRequest) || m.type() == typeid(model::DeleteRequest) || m.type() == typeid(model::BatchRequest);
+    return m.type() == typeid(model::PutRequest) || m.type() == typeid(model::DeleteRequest) ||
+           m.type() == typeid(model::BatchRequest);
   });
 
   std::vector<model::ServerId> servers;
@@ -103,7 +113,8 @@ void PushWorld::set_up() {
     operators_.push_back(std::make_unique<Operator>(cluster_, "o" + std::to_string(i)));
     operators_.back()->start();
   }
-  for (size_t i = 1; i <= chaos_.clients; ++i) clients_.push_back(std::make_unique<Client>(cluster_, history_, "c" + std::to_string(i), load_));
+  for (size_t i = 1; i <= chaos_.clients; ++i)
+    clients_.push_back(std::make_unique<Client>(cluster_, history_, "c" + std::to_string(i), load_));
 }
 
 bool PushWorld::wait(const std::function<bool()>& done, Duration within) {
@@ -128,7 +139,8 @@ Verdict PushWorld::run() {
 void PushWorld::finish() {
   if (!checks_.violation().empty()) return;
   if (!come_to_rest(kRestWithin)) {
-    if (checks_.violation().empty()) checks_.fail("not at rest " + std::to_string(kRestWithin / 1s) + " s after the faults stopped: " + restless());
+    if (checks_.violation().empty())
+      checks_.fail("not at rest " + std::to_string(kRestWithin / 1s) + " s after the faults stopped: " + restless());
     return;
   }
   probe();
@@ -148,12 +160,17 @@ std::string PushWorld::describe() const {
     const MapPtr map = cluster_.maps.current(table);
     out += "map of " + table + " at " + to_string(map->txnseq) + (map->dropped ? " dropped" : "") + "\n";
     for (const auto& p : map->partitions) {
-      out += "  region " + to_string(p.region) + " " + id(p.id) + " " + to_string(p.interval) + " min " + to_string(p.min_txnseq) + ":";
-      for (const auto& a : p.assignments) out += " " + a.server.name + "/" + std::to_string(a.slot) + "=" + id(a.id) + "(" + std::to_string(static_cast<int>(a.state)) + ")";
+      out += "  region " + to_string(p.region) + " " + id(p.id) + " " + to_string(p.interval) + " min " +
+             to_string(p.min_txnseq) + ":";
+      for (const auto& a : p.assignments)
+        out += " " + a.server.name + "/" + std::to_string(a.slot) + "=" + id(a.id) + "(" +
+               std::to_string(static_cast<int>(a.state)) + ")";
       for (const auto* child : {p.split ? &p.split->low : nullptr, p.split ? &p.split->high : nullptr}) {
         if (!child) continue;
         out += "\n    child " + id(child->id);
-        for (const auto& a : child->assignments) out += " " + a.server.name + "=" + id(a.id) + "(" + std::to_string(static_cast<int>(a.state)) + ")" + (a.source.none() ? "" : "s");
+        for (const auto& a : child->assignments)
+          out += " " + a.server.name + "=" + id(a.id) + "(" + std::to_string(static_cast<int>(a.state)) + ")" +
+                 (a.source.none() ? "" : "s");
       }
       out += "\n";
     }
@@ -165,15 +182,21 @@ std::string PushWorld::describe() const {
     if (!engine) continue;
     for (const auto& t : engine->tenures()) {
       const auto end = engine->log_end(t.id.partition), durable = engine->durable(t.id.partition);
-      out += "  tenure " + id(t.id.partition) + " " + id(t.id.assignment) + " state " + std::to_string(static_cast<int>(t.state)) + " " + to_string(t.interval) + " applied " +
-             to_string(t.applied.lsn) + " start " + to_string(t.log_start.lsn) + (end ? " end " + to_string(end->lsn) : "") + (durable ? " durable " + to_string(durable->lsn) : "") + (t.whole ? "" : " not whole") + "\n";
+      out += "  tenure " + id(t.id.partition) + " " + id(t.id.assignment) + " state " +
+             std::to_string(static_cast<int>(t.state)) + " " + to_string(t.interval) + " applied " +
+             to_string(t.applied.lsn) + " start " + to_string(t.log_start.lsn) +
+             (end ? " end " + to_string(end->lsn) : "") + (durable ? " durable " + to_string(durable->lsn) : "") +
+             (t.whole ? "" : " not whole") + "\n";
     }
     if (h->partd_node->machine())
-      for (const auto& c : h->partd_node->machine()->copies()) out += "  copy " + id(c.copy.partition) + " " + id(c.copy.assignment) + " " + c.role + " " + c.state + "\n";
+      for (const auto& c : h->partd_node->machine()->copies())
+        out += "  copy " + id(c.copy.partition) + " " + id(c.copy.assignment) + " " + c.role + " " + c.state + "\n";
     if (!h->push_node) continue;
     for (const auto& s : h->push_node->mover().streams(h->push.now()))
-      out += "  stream " + id(s.target.id.own) + " to " + s.target.server.name + " " + id(s.target.id.target) + " at " + to_string(s.mark.at.lsn) + " of " + to_string(s.log.end.lsn) + " " + s.state + " " + s.why + "\n";
-    for (const auto& p : h->push_node->mover().proofs()) out += "  proof " + id(p.held.assignment) + " " + p.state + " " + p.why + "\n";
+      out += "  stream " + id(s.target.id.own) + " to " + s.target.server.name + " " + id(s.target.id.target) + " at " +
+             to_string(s.mark.at.lsn) + " of " + to_string(s.log.end.lsn) + " " + s.state + " " + s.why + "\n";
+    for (const auto& p : h->push_node->mover().proofs())
+      out += "  proof " + id(p.held.assignment) + " " + p.state + " " + p.why + "\n";
   }
   return out;
 }
@@ -199,19 +222,22 @@ void PushWorld::probe() {
       const std::string key = p.interval.begin.empty() ? "0probe" : p.interval.begin;
       const std::string to = p.assignments[0].server.name;
       const auto attempt = [this, left, table, key, to, deadline](auto self) -> void {
-        clients_[0]->put(to, table, key, model::Level::all, [this, left, key, deadline, self](const base::Result<model::WriteReply>& r) {
-          if (r) {
-            --left->n;
-          } else {
-            left->refused = key + ": " + to_string(r.error());
-            if (cluster_.scheduler.now() < deadline) cluster_.scheduler.after(200ms, [self] { self(self); });
-          }
-        });
+        clients_[0]->put(to, table, key, model::Level::all,
+                         [this, left, key, deadline, self](const base::Result<model::WriteReply>& r) {
+                           if (r) {
+                             --left->n;
+                           } else {
+                             left->refused = key + ": " + to_string(r.error());
+                             if (cluster_.scheduler.now() < deadline)
+                               cluster_.scheduler.after(200ms, [self] { self(self); });
+                           }
+                         });
       };
       attempt(attempt);
     }
   }
-  if (!wait([&] { return left->n == 0; }, kProbeWithin)) checks_.fail("at rest, and yet a write at level all is not taken: " + left->refused);
+  if (!wait([&] { return left->n == 0; }, kProbeWithin))
+    checks_.fail("at rest, and yet a write at level all is not taken: " + left->refused);
 }
 
 bool PushWorld::come_to_rest(Duration within) {
@@ -231,9 +257,11 @@ std::string PushWorld::restless() const {
     const MapPtr map = cluster_.maps.current(table);
     if (map->dropped) continue;
     for (const auto& p : map->partitions) {
-      if (p.split || !p.moves.empty()) return "an operation on region " + std::to_string(p.region.value) + " of " + table + " has not ended";
+      if (p.split || !p.moves.empty())
+        return "an operation on region " + std::to_string(p.region.value) + " of " + table + " has not ended";
       for (const auto& a : p.assignments)
-        if (a.state != model::AssignmentState::available) return a.server.name + " is not filled with region " + std::to_string(p.region.value) + " of " + table;
+        if (a.state != model::AssignmentState::available)
+          return a.server.name + " is not filled with region " + std::to_string(p.region.value) + " of " + table;
     }
   }
   for (const auto& [name, h] : cluster_.hosts) {
@@ -241,9 +269,11 @@ std::string PushWorld::restless() const {
     if (!h->partd_node || !h->partd_node->serving()) return name + " does not serve";
     for (const auto& table : cluster_.maps.tables()) {
       const auto settled = h->partd_node->machine()->settled(table);
-      if (!settled || settled->txnseq != cluster_.maps.current(table)->txnseq) return name + " has not settled the map of " + table;
+      if (!settled || settled->txnseq != cluster_.maps.current(table)->txnseq)
+        return name + " has not settled the map of " + table;
     }
-    if (const auto why = h->partd_node->machine()->read_only_reason(); !why.empty()) return name + " takes no writes: " + why;
+    if (const auto why = h->partd_node->machine()->read_only_reason(); !why.empty())
+      return name + " takes no writes: " + why;
     if (!h->partd_node->machine()->caught_up()) return name + " has not caught up";
     if (h->partd_node->unanswered() > 0) return name + " has not answered everybody";
     if (!h->push_node) return name + " has no mover";

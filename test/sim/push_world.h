@@ -25,7 +25,8 @@ struct Chaos {
   bool kill = false, power = false, crash_at_effect = false, pause = false;
   bool cut = false, lossy = false, coord_faults = false, coord_outage = false;
   bool clocks = false, fail_sync = false, full = false, slow_disk = false;
-  bool split = true, replace = false, lose_server = false, wipe = false, abort = false, operators_die = false, tables = false;
+  bool split = true, replace = false, lose_server = false, wipe = false, abort = false, operators_die = false,
+       tables = false;
   bool flip = false, small_retention = false;
   size_t servers = 4, clients = 2;
   uint32_t replicas = 3;
@@ -38,7 +39,7 @@ struct Chaos {
 
 class PushWorld {
  public:
-  explicit PushWorld(uint64_t seed);                       // everything drawn
+  explicit PushWorld(uint64_t seed);  // everything drawn
   PushWorld(uint64_t seed, const Chaos& chaos, const Load& load);
   ~PushWorld();
 
@@ -57,7 +58,7 @@ class PushWorld {
   bool come_to_rest(Duration within);
   std::string restless() const;  // what is still going on; empty: nothing
   void stop_faults();
-  void finish();                 // rest, probe, compare
+  void finish();  // rest, probe, compare
   Verdict verdict() const;
   std::string describe() const;  // maps, copies and movers, for a person who looks for the cause
 

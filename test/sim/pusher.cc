@@ -39,14 +39,15 @@ PushNode::PushNode(Cluster& cluster, Host& host)
       mover_(host.push.random()),
       positions_factory_(host.positions),
       index_factory_(host.index) {
-  cluster_.network.listen(process_, [this, here = here_](const std::string&, const std::any& request, Network::Reply reply) {
-    if (!*here) return;
-    if (std::any_cast<model::MapChanged>(&request) || std::any_cast<Wake>(&request)) {
-      refresh_view();
-      return reply(std::any(base::Nothing{}));
-    }
-    reply(base::fail(Code::invalid, "unknown method"));
-  });
+  cluster_.network.listen(process_,
+                          [this, here = here_](const std::string&, const std::any& request, Network::Reply reply) {
+                            if (!*here) return;
+                            if (std::any_cast<model::MapChanged>(&request) || std::any_cast<Wake>(&request)) {
+                              refresh_view();
+                              return reply(std::any(base::Nothing{}));
+                            }
+                            reply(base::fail(Code::invalid, "unknown method"));
+                          });
   attach();
   process_.after(kTickEvery, [this, here = here_] {
     if (*here) tick();
@@ -128,7 +129,8 @@ void PushNode::refresh_view() {
             direct_ = std::make_unique<store::DirectReader>(*index_);
           }
         }
-        view_ = {answer.view.self, answer.view.number, answer.view.incarnation, answer.maps, answer.view.held, answer.view.peers};
+        view_ = {answer.view.self, answer.view.number, answer.view.incarnation,
+                 answer.maps,      answer.view.held,   answer.view.peers};
         input(mover::ViewSeen{now(), view_});
         logs_seen(0);
         live_seen();
@@ -286,7 +288,9 @@ void PushNode::perform(mover::ReadSnapshot& e) {
       store::SnapshotReader reader(*direct_, {e.partition, e.stream.own}, e.interval, e.after_key);
       auto chunk = reader.next(std::min(e.bytes, kReadMost));
       if (chunk)
-        out = mover::SnapshotChunk{{std::make_shared<const std::string>(std::move(chunk->records)), chunk->count}, chunk->through_key, chunk->last};
+        out = mover::SnapshotChunk{{std::make_shared<const std::string>(std::move(chunk->records)), chunk->count},
+                                   chunk->through_key,
+                                   chunk->last};
       else
         out = base::fail(chunk.error());
     }
@@ -296,29 +300,33 @@ void PushNode::perform(mover::ReadSnapshot& e) {
 }
 
 void PushNode::perform(mover::SendBegin& e) {
-  cluster_.network.call(process_, e.to.name + "/partd", e.message, kCallTimeout, [this, stream = e.stream, ticket = e.ticket](Network::Answer r) {
-    if (*here_) input(mover::Began{now(), stream, ticket, as<model::BulkBeginReply>(r)});
-  });
+  cluster_.network.call(process_, e.to.name + "/partd", e.message, kCallTimeout,
+                        [this, stream = e.stream, ticket = e.ticket](Network::Answer r) {
+                          if (*here_) input(mover::Began{now(), stream, ticket, as<model::BulkBeginReply>(r)});
+                        });
 }
 
 void PushNode::perform(mover::SendBlock& e) {
   auto message = e.message;
   if (e.records) message.records = *e.records;
-  cluster_.network.call(process_, e.to.name + "/partd", std::move(message), kCallTimeout, [this, stream = e.stream, ticket = e.ticket](Network::Answer r) {
-    if (*here_) input(mover::Confirmed{now(), stream, ticket, status_of(r)});
-  });
+  cluster_.network.call(process_, e.to.name + "/partd", std::move(message), kCallTimeout,
+                        [this, stream = e.stream, ticket = e.ticket](Network::Answer r) {
+                          if (*here_) input(mover::Confirmed{now(), stream, ticket, status_of(r)});
+                        });
 }
 
 void PushNode::perform(mover::SendDigest& e) {
-  cluster_.network.call(process_, e.to.name + "/partd", e.message, kCallTimeout, [this, stream = e.stream, ticket = e.ticket](Network::Answer r) {
-    if (*here_) input(mover::Digested{now(), stream, ticket, as<model::DigestReply>(r)});
-  });
+  cluster_.network.call(process_, e.to.name + "/partd", e.message, kCallTimeout,
+                        [this, stream = e.stream, ticket = e.ticket](Network::Answer r) {
+                          if (*here_) input(mover::Digested{now(), stream, ticket, as<model::DigestReply>(r)});
+                        });
 }
 
 void PushNode::perform(mover::SendEnd& e) {
-  cluster_.network.call(process_, e.to.name + "/partd", e.message, kCallTimeout, [this, stream = e.stream, ticket = e.ticket](Network::Answer r) {
-    if (*here_) input(mover::EndTold{now(), stream, ticket, status_of(r)});
-  });
+  cluster_.network.call(process_, e.to.name + "/partd", e.message, kCallTimeout,
+                        [this, stream = e.stream, ticket = e.ticket](Network::Answer r) {
+                          if (*here_) input(mover::EndTold{now(), stream, ticket, status_of(r)});
+                        });
 }
 
 void PushNode::perform(mover::ReadProof& e) {
@@ -353,9 +361,10 @@ void PushNode::perform(mover::ReadProof& e) {
 }
 
 void PushNode::perform(mover::AskProof& e) {
-  cluster_.network.call(process_, e.to.name + "/partd", e.message, kCallTimeout, [this, own = e.own, ticket = e.ticket](Network::Answer r) {
-    if (*here_) input(mover::Proved{now(), own, ticket, as<model::DigestReply>(r)});
-  });
+  cluster_.network.call(process_, e.to.name + "/partd", e.message, kCallTimeout,
+                        [this, own = e.own, ticket = e.ticket](Network::Answer r) {
+                          if (*here_) input(mover::Proved{now(), own, ticket, as<model::DigestReply>(r)});
+                        });
 }
 
 void PushNode::perform(mover::Drop& e) {
@@ -366,9 +375,10 @@ void PushNode::perform(mover::Drop& e) {
   message.assignment = e.own;
   message.txnseq = e.txnseq;
   message.proved_to = e.end;
-  cluster_.network.call(process_, host_.id.name + "/partd", message, kCallTimeout, [this, own = e.own, ticket = e.ticket](Network::Answer r) {
-    if (*here_) input(mover::Dropped{now(), own, ticket, status_of(r)});
-  });
+  cluster_.network.call(process_, host_.id.name + "/partd", message, kCallTimeout,
+                        [this, own = e.own, ticket = e.ticket](Network::Answer r) {
+                          if (*here_) input(mover::Dropped{now(), own, ticket, status_of(r)});
+                        });
 }
 
 void PushNode::perform(mover::Note& e) { cluster_.scheduler.note("mover", host_.id.name, e.event, e.server, e.text); }
@@ -377,8 +387,11 @@ std::string PushNode::why(Instant at) const {
   if (!attached_) return "not attached";
   if (mover_.paused()) return "paused: " + mover_.paused_why();
   for (const auto& s : mover_.streams(at))
-    if (!s.caught_up) return "stream to " + s.target.server.name + " " + s.state + " at " + std::to_string(s.mark.at.lsn.value) + " of " + std::to_string(s.log.end.lsn.value) + ": " + s.why;
-  for (const auto& p : mover_.proofs()) return "proof of " + to_string(p.held.assignment) + " " + p.state + ": " + p.why;
+    if (!s.caught_up)
+      return "stream to " + s.target.server.name + " " + s.state + " at " + std::to_string(s.mark.at.lsn.value) +
+             " of " + std::to_string(s.log.end.lsn.value) + ": " + s.why;
+  for (const auto& p : mover_.proofs())
+    return "proof of " + to_string(p.held.assignment) + " " + p.state + ": " + p.why;
   return "";
 }
 

@@ -18,7 +18,8 @@ namespace cantle::sim {
 
 class Scenario {
  public:
-  explicit Scenario(uint64_t seed, size_t servers = 4, uint32_t replicas = 3) : world(seed, quiet(servers, replicas), Load{}) {
+  explicit Scenario(uint64_t seed, size_t servers = 4, uint32_t replicas = 3)
+      : world(seed, quiet(servers, replicas), Load{}) {
     world.set_up();
     EXPECT_TRUE(world.come_to_rest(40s)) << world.restless() << " " << world.checks().violation();
   }
@@ -31,13 +32,16 @@ class Scenario {
     return c;
   }
 
-  base::Result<model::WriteReply> write(const std::string& to, const std::string& key, model::Level level = model::Level::majority, size_t padding = 10) {
+  base::Result<model::WriteReply> write(const std::string& to, const std::string& key,
+                                        model::Level level = model::Level::majority, size_t padding = 10) {
     std::optional<base::Result<model::WriteReply>> got;
-    world.client().put(to, "t", key, level, [&](const auto& r) { got = r; }, padding);
+    world.client().put(
+        to, "t", key, level, [&](const auto& r) { got = r; }, padding);
     world.wait([&] { return got.has_value(); }, 20s);
     return got ? *got : base::fail(base::Code::cancelled, "never answered");
   }
-  base::Result<model::GetReply> read(const std::string& from, const std::string& key, model::Level level = model::Level::majority) {
+  base::Result<model::GetReply> read(const std::string& from, const std::string& key,
+                                     model::Level level = model::Level::majority) {
     std::optional<base::Result<model::GetReply>> got;
     world.client().get(from, "t", key, level, [&](const auto& r) { got = r; });
     world.wait([&] { return got.has_value(); }, 20s);
@@ -45,7 +49,8 @@ class Scenario {
   }
   // Keys k000 … spread by `client` through any server.
   void fill(size_t count, size_t padding = 10) {
-    for (size_t i = 0; i < count; ++i) EXPECT_TRUE(write("p" + std::to_string(1 + i % 3), name(i), model::Level::majority, padding).has_value());
+    for (size_t i = 0; i < count; ++i)
+      EXPECT_TRUE(write("p" + std::to_string(1 + i % 3), name(i), model::Level::majority, padding).has_value());
   }
   static std::string name(size_t i) {
     std::string digits = std::to_string(i);
@@ -53,14 +58,16 @@ class Scenario {
   }
 
   MapPtr map() { return world.cluster().maps.current("t"); }
-  void split(const std::string& point, std::vector<std::string> low = {}, std::vector<std::string> high = {}, size_t partition = 0) {
+  void split(const std::string& point, std::vector<std::string> low = {}, std::vector<std::string> high = {},
+             size_t partition = 0) {
     const auto ids = [](const std::vector<std::string>& names) {
       std::vector<model::ServerId> out;
       for (const auto& n : names) out.push_back({n});
       return out;
     };
     world.oper().split("t", map()->partitions[partition].region, point, ids(low), ids(high));
-    EXPECT_TRUE(world.wait([&] { return splitting() || map()->partitions.size() > 1; }, 5s)) << "SPLIT is not committed";
+    EXPECT_TRUE(world.wait([&] { return splitting() || map()->partitions.size() > 1; }, 5s))
+        << "SPLIT is not committed";
   }
   bool splitting() {
     for (const auto& p : map()->partitions)
@@ -77,7 +84,9 @@ class Scenario {
     world.cluster().start_push(world.host(name));
   }
   void run(Duration d) { world.cluster().scheduler.run_for(d); }
-  model::Version held(const std::string& host, const std::string& key) { return world.checks().held(world.host(host), "t", key); }
+  model::Version held(const std::string& host, const std::string& key) {
+    return world.checks().held(world.host(host), "t", key);
+  }
   proto::PushServer& machine(const std::string& host) { return *world.host(host).partd_node->machine(); }
   store::Engine& engine(const std::string& host) { return *world.host(host).partd_node->engine(); }
 

@@ -54,8 +54,8 @@ class Scheduler {
   EventId after(Duration d, Fn fn) { return at(now_ + d, std::move(fn)); }
   void cancel(EventId& id);  // harmless for one that ran or was cancelled; clears `id`
 
-  bool step();                             // runs the next event; false when there is none
-  void run_until(Instant end);             // leaves now() at `end`
+  bool step();                  // runs the next event; false when there is none
+  void run_until(Instant end);  // leaves now() at `end`
   void run_for(Duration d) { run_until(now_ + d); }
   bool run_until(const std::function<bool()>& done, Instant deadline);  // true when done() became true
   // From inside an event: it runs again at `when` under the same EventId.
@@ -103,13 +103,11 @@ class Scheduler {
   void mix(const std::string& text) { mix(std::string_view(text)); }
   void mix(const char* text) { mix(std::string_view(text)); }
   template <class T>
-    requires std::is_integral_v<T> || std::is_enum_v<T>
-  void mix(T v) {
-    mix(static_cast<uint64_t>(v));
-  }
+  requires std::is_integral_v<T> || std::is_enum_v<T>
+  void mix(T v) { mix(static_cast<uint64_t>(v)); }
   static void append(std::string& line, std::string_view text) { line += text; }
   template <class T>
-    requires std::is_integral_v<T> || std::is_enum_v<T>
+  requires std::is_integral_v<T> || std::is_enum_v<T>
   static void append(std::string& line, T v) {
     if constexpr (std::is_enum_v<T>)
       line += std::to_string(static_cast<int64_t>(v));

@@ -53,14 +53,16 @@ void run_seeds(const char* what, uint64_t default_count, const RunSeed& run) {
       ++twice;
       if (run(seed).trace_hash != verdict.trace_hash) {
         ++failures;
-        ADD_FAILURE() << what << " seed " << seed << " gave another trace the second time\n  repeat: " << repeat_command(seed);
+        ADD_FAILURE() << what << " seed " << seed
+                      << " gave another trace the second time\n  repeat: " << repeat_command(seed);
       }
     }
   }
   const double seconds = processor_seconds() - begun;
   std::printf("%s: %llu seeds (%llu of them twice) in %.1f s of processor time, %.0f seeds/s, %.0f events/seed\n", what,
               static_cast<unsigned long long>(done), static_cast<unsigned long long>(twice), seconds,
-              static_cast<double>(done + twice) / seconds, static_cast<double>(events) / static_cast<double>(done ? done : 1));
+              static_cast<double>(done + twice) / seconds,
+              static_cast<double>(events) / static_cast<double>(done ? done : 1));
   std::fflush(stdout);
 }
 

@@ -70,7 +70,8 @@ class RandomTable {
         case 1: return mark(random_.chance(0.5) ? p.split->low : p.split->high);
         default:
           if (p.split->phase == model::SplitPhase::barrier) return model::ops::Initialize{p.id, p.split->attempt};
-          return random_.chance(0.5) ? model::Operation(finalize(p)) : mark(random_.chance(0.5) ? p.split->low : p.split->high);
+          return random_.chance(0.5) ? model::Operation(finalize(p))
+                                     : mark(random_.chance(0.5) ? p.split->low : p.split->high);
       }
     }
     if (!p.moves.empty()) {
@@ -83,14 +84,18 @@ class RandomTable {
       }
     }
     switch (random_.below(10)) {
-      case 0: return model::ops::SetOption{"read_level", random_.chance(0.5) ? std::optional<std::string>("majority") : std::nullopt};
+      case 0:
+        return model::ops::SetOption{"read_level",
+                                     random_.chance(0.5) ? std::optional<std::string>("majority") : std::nullopt};
       case 1: return model::ops::RemoveDead{any_server()};
       case 2:
-        if (!current_.ended.empty()) return model::ops::SweepEnded{current_.ended.front().id, current_.ended.front().attempt};
+        if (!current_.ended.empty())
+          return model::ops::SweepEnded{current_.ended.front().id, current_.ended.front().attempt};
         [[fallthrough]];
       case 3:
       case 4:
-        return model::draw_replace(p, p.assignments[random_.below(p.assignments.size())], any_server(), random_.chance(0.5), random_);
+        return model::draw_replace(p, p.assignments[random_.below(p.assignments.size())], any_server(),
+                                   random_.chance(0.5), random_);
       case 5: return mark_available(p.assignments[random_.below(p.assignments.size())].id);
       default: return model::draw_split(p, point(p), servers(), servers(), random_);
     }

@@ -19,7 +19,8 @@ SplitPlan plan() {
   p.split.point = std::string("li\0b\xff %\n", 8);
   for (auto* child : {&p.split.low, &p.split.high}) {
     child->id = model::PartitionId::draw(random);
-    for (const char* name : {"p1", "p2", "p3"}) child->assignments.push_back({{name}, model::AssignmentId::draw(random)});
+    for (const char* name : {"p1", "p2", "p3"})
+      child->assignments.push_back({{name}, model::AssignmentId::draw(random)});
   }
   return p;
 }
@@ -38,7 +39,8 @@ TEST(SplitPlan, comes_back_as_it_was_whatever_bytes_the_point_has) {
 }
 
 TEST(SplitPlan, a_line_that_is_missing_is_named) {
-  for (const char* name : {"cantle-split-plan", "table", "table_uuid", "base_txnid", "base_txnseq", "partition", "attempt", "point", "low", "high"}) {
+  for (const char* name : {"cantle-split-plan", "table", "table_uuid", "base_txnid", "base_txnseq", "partition",
+                           "attempt", "point", "low", "high"}) {
     const auto parsed = parse_plan(without(format_plan(plan()), name));
     ASSERT_FALSE(parsed) << name;
     EXPECT_NE(parsed.error().text.find(name), std::string::npos) << parsed.error().text;
@@ -47,8 +49,9 @@ TEST(SplitPlan, a_line_that_is_missing_is_named) {
 
 TEST(SplitPlan, what_is_no_plan_is_refused) {
   const auto good = format_plan(plan());
-  for (const auto& bad : {std::string(), std::string("not a plan"), with(good, "plan: 1", "plan: 2"), with(good, "table: orders", "table: Orders!"),
-                          with(good, "p1=", "p1"), with(good, "p2=", "P/2="), with(good, "point: ", "point: %zz")})
+  for (const auto& bad : {std::string(), std::string("not a plan"), with(good, "plan: 1", "plan: 2"),
+                          with(good, "table: orders", "table: Orders!"), with(good, "p1=", "p1"),
+                          with(good, "p2=", "P/2="), with(good, "point: ", "point: %zz")})
     EXPECT_FALSE(parse_plan(bad)) << bad;
   EXPECT_EQ(parse_plan(std::string(kSplitPlanMax + 1, 'x')).error().code, base::Code::too_large);
 }

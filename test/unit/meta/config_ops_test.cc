@@ -19,7 +19,8 @@ TEST(RegionNodes, what_changed_is_what_differs_between_the_two_files) {
       if (!t.step()) continue;
       for (const auto& [region, node] : changed_region_nodes(&before, t.current())) {
         const auto it = nodes.find(region);
-        ASSERT_TRUE(it == nodes.end() || !(it->second == node)) << "seed " << seed << ": written though it was so already";
+        ASSERT_TRUE(it == nodes.end() || !(it->second == node))
+            << "seed " << seed << ": written though it was so already";
         nodes[region] = node;
       }
       for (const auto& [region, node] : region_nodes(t.current())) {
@@ -44,7 +45,8 @@ TEST(RegionNodes, a_split_leaves_a_family) {
   auto m = t.current();
   const auto run = [&](model::Operation op) {
     const std::vector<model::Operation> ops{op};
-    const auto next = model::apply(&m, ops, {model::TxnId::draw(t.random()), model::ChangeId::draw(t.random()), std::string(32, 'h')});
+    const auto next = model::apply(
+        &m, ops, {model::TxnId::draw(t.random()), model::ChangeId::draw(t.random()), std::string(32, 'h')});
     EXPECT_TRUE(next);
     auto changed = changed_region_nodes(&m, *next);
     m = *next;

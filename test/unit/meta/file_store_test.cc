@@ -166,7 +166,10 @@ TEST_F(FileStoreTest, random_files_come_and_go_and_nothing_else_stays) {
           if (n.hash == h) nodes.push_back(n);
       }
     bool failed = false;
-    if (r.chance(0.2)) disk_.before_commit = [&] { return failed ? base::ok() : (failed = true, base::Status(base::fail(Code::no_space, "full"))); };
+    if (r.chance(0.2))
+      disk_.before_commit = [&] {
+        return failed ? base::ok() : (failed = true, base::Status(base::fail(Code::no_space, "full")));
+      };
     auto with = next;
     with.fresh = nodes;
     const auto status = put(with);

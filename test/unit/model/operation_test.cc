@@ -295,7 +295,8 @@ void expect_exact_cover(const Metadata& m) {
 TEST(Operations, random_sequences_keep_every_invariant) {
   size_t accepted = 0, splits = 0;
   for (uint64_t seed = 1; seed <= 30; seed++) {
-    RandomTable t(seed, {.servers = 3 + static_cast<uint32_t>(seed % 4), .replicas = seed % 3 == 0 ? 1U : 3U, .partitions = 1});
+    RandomTable t(
+        seed, {.servers = 3 + static_cast<uint32_t>(seed % 4), .replicas = seed % 3 == 0 ? 1U : 3U, .partitions = 1});
     for (int i = 0; i < 200; i++) {
       const auto before = t.current();
       if (!t.step()) {
@@ -349,7 +350,10 @@ TEST(Operations, the_check_of_a_change_finds_what_the_full_check_finds) {
         case 0: p.interval.begin += "x"; break;
         case 1: p.interval.end += "x"; break;
         case 2: p.assignments[0].server = p.assignments.back().server; break;
-        case 3: p.assignments[0].id = next.partitions.front().id.none() ? AssignmentId{} : next.partitions.front().assignments[0].id; break;
+        case 3:
+          p.assignments[0].id =
+              next.partitions.front().id.none() ? AssignmentId{} : next.partitions.front().assignments[0].id;
+          break;
         case 4: next.partitions.erase(p.region); continue;
         case 5: p.state = p.split ? PartitionState::active : PartitionState::splitting; break;
         case 6: p.assignments[r.below(p.assignments.size())].state = AssignmentState::leaving; break;
@@ -359,8 +363,8 @@ TEST(Operations, the_check_of_a_change_finds_what_the_full_check_finds) {
       next.partitions.put(std::move(p));
     }
     const auto full = validate(next), quick = validate_change(base, next);
-    ASSERT_EQ(full.has_value(), quick.has_value())
-        << "seed " << seed << " full: " << (full ? "ok" : full.error().text) << " quick: " << (quick ? "ok" : quick.error().text);
+    ASSERT_EQ(full.has_value(), quick.has_value()) << "seed " << seed << " full: " << (full ? "ok" : full.error().text)
+                                                   << " quick: " << (quick ? "ok" : quick.error().text);
     refused += full ? 0 : 1;
   }
   EXPECT_GT(refused, 300U);

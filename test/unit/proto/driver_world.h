@@ -93,8 +93,8 @@ class DriverWorld {
 struct Play {
   int crash_at = -1;
   bool after = false;
-  bool unknown = false;   // the first change is committed, and answered OUTCOME_UNKNOWN
-  int effects = 0;        // performed
+  bool unknown = false;  // the first change is committed, and answered OUTCOME_UNKNOWN
+  int effects = 0;       // performed
   std::vector<std::string> waits;
   driver::Ended ended;
   bool finished = false;
@@ -131,7 +131,8 @@ struct Play {
 
  private:
   driver::Effects perform(DriverBase& d, DriverWorld& w, const driver::Effect& effect, base::Instant now) {
-    if (const auto* look = std::get_if<driver::Look>(&effect)) return d.step(driver::Looked{now, look->number, w.world()});
+    if (const auto* look = std::get_if<driver::Look>(&effect))
+      return d.step(driver::Looked{now, look->number, w.world()});
     if (const auto* submit = std::get_if<driver::Submit>(&effect)) {
       auto status = w.commit(submit->operation);
       if (unknown && status) {

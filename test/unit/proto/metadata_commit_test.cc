@@ -39,7 +39,8 @@ class MetadataCommitTest : public MetadataRig {
   static std::string outcome(const Effects& effects) {
     const auto* r = find<Reply>(effects);
     if (r == nullptr) return "none";
-    return r->outcome ? (r->outcome->already ? "already" : "ok") : std::string(base::code_name(r->outcome.error().code));
+    return r->outcome ? (r->outcome->already ? "already" : "ok")
+                      : std::string(base::code_name(r->outcome.error().code));
   }
 
   // Up to the point where all three were asked to store.
@@ -55,7 +56,8 @@ class MetadataCommitTest : public MetadataRig {
     ASSERT_TRUE(find<Build>(loaded));
     txnid_ = find<Build>(loaded)->txnid;
     file_ = next(base_, change_, txnid_);
-    EXPECT_EQ(step(Built{at(3), BuiltFile{file_, hash_of(txnid_)}}), (Effects{Store{A, txnid_}, Store{B, txnid_}, Store{C, txnid_}}));
+    EXPECT_EQ(step(Built{at(3), BuiltFile{file_, hash_of(txnid_)}}),
+              (Effects{Store{A, txnid_}, Store{B, txnid_}, Store{C, txnid_}}));
   }
   Effects stored(const model::ServerId& by) { return step(Stored{at(4), by, txnid_, base::ok()}); }
   Swap swap_at(int32_t version) const {
@@ -214,7 +216,8 @@ TEST_F(MetadataCommitTest, only_the_version_moved_so_it_swaps_again) {
 TEST_F(MetadataCommitTest, a_list_that_changed_needs_a_majority_of_its_own) {
   to_swapping();  // A and C have it
   step(Swapped{at(5), SwapResult::conflict});
-  EXPECT_EQ(step(ConfigRead{at(6), read(config(base_, 8, {A, B, D}))}), (Effects{Store{D, txnid_}}));  // B was asked before
+  EXPECT_EQ(step(ConfigRead{at(6), read(config(base_, 8, {A, B, D}))}),
+            (Effects{Store{D, txnid_}}));  // B was asked before
   const auto out = stored(D);
   ASSERT_NE(find<Swap>(out), nullptr);
   EXPECT_EQ(find<Swap>(out)->version, 8);
@@ -226,7 +229,8 @@ TEST_F(MetadataCommitTest, a_lost_answer_is_looked_into_and_was_success) {  // S
   EXPECT_EQ(step(Swapped{at(5), SwapResult::unknown}), Effects{Read{true}});
   EXPECT_EQ(step(ConfigRead{at(6), away()}), Effects{});
   EXPECT_EQ(step(Tick{at(70)}), Effects{Read{true}});
-  EXPECT_EQ(step(ConfigRead{at(71), read(config(file_, 8))}), (Effects{Reply{Committed{txnid_, file_->txnseq, false}}}));
+  EXPECT_EQ(step(ConfigRead{at(71), read(config(file_, 8))}),
+            (Effects{Reply{Committed{txnid_, file_->txnseq, false}}}));
 }
 
 TEST_F(MetadataCommitTest, a_lost_answer_that_did_not_happen_yet_is_swapped_again_and_nothing_is_discarded) {  // S27

@@ -10,12 +10,15 @@ using base::Code;
 
 class MetadataMemberTest : public MetadataRig {
  protected:
-  void make(Kind kind, const model::ServerId& server) { machine_ = std::make_unique<MetadataMember>(Request{kind, server, at(10000)}); }
+  void make(Kind kind, const model::ServerId& server) {
+    machine_ = std::make_unique<MetadataMember>(Request{kind, server, at(10000)});
+  }
   Effects step(Input in) { return machine_->step(in); }
   Effects loaded(const MapPtr& map) { return step(Loaded{at(2), map}); }
   static std::string outcome(const Effects& effects) {
     for (const auto& e : effects)
-      if (const auto* r = std::get_if<Reply>(&e)) return r->outcome ? "ok" : std::string(base::code_name(r->outcome.error().code));
+      if (const auto* r = std::get_if<Reply>(&e))
+        return r->outcome ? "ok" : std::string(base::code_name(r->outcome.error().code));
     return "none";
   }
   static Swap swap_to(const VersionedConfig& c, std::vector<model::ServerId> list) {

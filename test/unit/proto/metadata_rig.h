@@ -38,7 +38,9 @@ class MetadataRig : public testing::Test {
     CHECK(map.has_value());
     return std::make_shared<const model::Metadata>(std::move(*map));
   }
-  MapPtr next(const MapPtr& before) { return next(before, model::ChangeId::draw(random_), model::TxnId::draw(random_)); }
+  MapPtr next(const MapPtr& before) {
+    return next(before, model::ChangeId::draw(random_), model::TxnId::draw(random_));
+  }
 
   static VersionedConfig config(const MapPtr& file, int32_t version, std::vector<model::ServerId> servers = {A, B, C}) {
     VersionedConfig c;

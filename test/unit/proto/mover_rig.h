@@ -126,7 +126,9 @@ class MoverRig {
   }
 
   // --- who holds what ---
-  const model::Assignment& on(const std::string& server) const { return *find_assignment(world.only(), ServerId{server}); }
+  const model::Assignment& on(const std::string& server) const {
+    return *find_assignment(world.only(), ServerId{server});
+  }
   Copy& copy(const std::string& server) { return copies[on(server).id]; }
   void hold_own() {
     held.clear();
@@ -190,7 +192,7 @@ class MoverRig {
   std::vector<model::HeldPartition> held;
   std::vector<Rec> log;
   uint64_t oldest = 1, applied = UINT64_MAX;  // of the log, of the index
-  size_t block = 4;                          // records in one batch
+  size_t block = 4;                           // records in one batch
   std::map<AssignmentId, Copy> copies;
   std::map<MarkKey, Mark> marks;
   std::set<ServerId> down;
@@ -201,9 +203,9 @@ class MoverRig {
   std::vector<std::string> notes;
   uint64_t measured = 0;
   int views_asked = 0;
-  int crash_in = -1;                   // replpush dies before that effect
+  int crash_in = -1;  // replpush dies before that effect
   bool answer_views = true;
-  bool rotten = false;                 // targets lose what they confirmed: positions are not checked
+  bool rotten = false;  // targets lose what they confirmed: positions are not checked
   std::deque<Effect> todo;
   std::deque<Input> pending;
   std::function<bool(const Effect&)> swallow;  // true: the effect is not performed
@@ -265,7 +267,8 @@ class MoverRig {
       if (!interval.contains(r.key)) continue;
       auto it = c.holds.find(r.key);
       EXPECT_TRUE(it != c.holds.end() && it->second >= r.version)
-          << "the position says LSN " << e.mark.at.lsn.value << ", and " << r.key << " (LSN " << i + 1 << ") is not there";
+          << "the position says LSN " << e.mark.at.lsn.value << ", and " << r.key << " (LSN " << i + 1
+          << ") is not there";
     }
   }
   model::Interval interval_of(const PartitionId& id) const {
@@ -290,7 +293,8 @@ class MoverRig {
     in.now = now;
     in.stream = e.stream;
     in.ticket = e.ticket;
-    if (e.after.lsn.value + 1 < oldest) in.end = ReadEnd::retired;
+    if (e.after.lsn.value + 1 < oldest)
+      in.end = ReadEnd::retired;
     else if (e.after.lsn.value > log.size() || e.after != point(e.after.lsn.value)) {
       in.end = ReadEnd::not_contained;
       in.restart = point(std::min<uint64_t>(e.after.lsn.value - 1, log.size()));
@@ -301,8 +305,10 @@ class MoverRig {
       for (; at < log.size() && at < e.after.lsn.value + block; ++at) {
         const Rec& r = log[at];
         if (!e.interval.contains(r.key)) continue;
-        if (r.version.server() == model::ServerNumber{1} && !e.offer_own) own += line(r), ++count;
-        else in.batch.foreign.push_back({{r.key, r.version}, line(r)});
+        if (r.version.server() == model::ServerNumber{1} && !e.offer_own)
+          own += line(r), ++count;
+        else
+          in.batch.foreign.push_back({{r.key, r.version}, line(r)});
       }
       in.batch.own = {std::make_shared<const std::string>(own), count};
       in.batch.through = point(at);
@@ -326,41 +332,45 @@ class MoverRig {
     pending.emplace_back(SnapshotRead{now, e.stream, e.ticket, std::move(chunk)});
   }
   void perform(SendBegin& e) {
-    pending.emplace_back(Began{now, e.stream, e.ticket, call<model::BulkBeginReply>(e.to, [&]() -> base::Result<model::BulkBeginReply> {
-      Copy& c = copies[e.stream.target];
-      ++c.begins;
-      model::BulkBeginReply r;
-      r.incarnation = incarnations[e.to];
-      if (e.message.kind == model::BulkKind::snapshot) {
-        if (c.snapshot != e.message.snapshot) c.snapshot = e.message.snapshot, c.filled_to.clear(), c.filled_all = false;
-        r.filled_to = c.filled_to;
-        r.filled_all = c.filled_all;
-      }
-      return r;
-    })});
+    pending.emplace_back(
+        Began{now, e.stream, e.ticket, call<model::BulkBeginReply>(e.to, [&]() -> base::Result<model::BulkBeginReply> {
+                Copy& c = copies[e.stream.target];
+                ++c.begins;
+                model::BulkBeginReply r;
+                r.incarnation = incarnations[e.to];
+                if (e.message.kind == model::BulkKind::snapshot) {
+                  if (c.snapshot != e.message.snapshot)
+                    c.snapshot = e.message.snapshot, c.filled_to.clear(), c.filled_all = false;
+                  r.filled_to = c.filled_to;
+                  r.filled_all = c.filled_all;
+                }
+                return r;
+              })});
   }
   void perform(SendBlock& e) {
     if (int& n = overloaded[e.to]; n > 0) {
       --n;
-      pending.emplace_back(Confirmed{now, e.stream, e.ticket, base::fail(base::Code::overloaded, "the overlay is full")});
+      pending.emplace_back(
+          Confirmed{now, e.stream, e.ticket, base::fail(base::Code::overloaded, "the overlay is full")});
       return;
     }
     pending.emplace_back(Confirmed{now, e.stream, e.ticket, call<base::Nothing>(e.to, [&]() -> base::Status {
-      Copy& c = copies[e.stream.target];
-      const auto recs = lines(*e.records);
-      EXPECT_EQ(recs.size(), e.message.count);
-      if (e.message.kind == model::BulkKind::snapshot) {
-        ++c.ingests;
-        if (c.snapshot != e.message.snapshot) return base::fail(base::Code::conflict, "another snapshot");
-        if (!recs.empty() && recs.front().key <= c.filled_to) return base::ok();
-        c.filled_to = std::max(c.filled_to, e.message.through_key);
-        c.filled_all = c.filled_all || e.message.last;
-      } else {
-        ++c.blocks;
-      }
-      c.take(recs);
-      return base::ok();
-    })});
+                                     Copy& c = copies[e.stream.target];
+                                     const auto recs = lines(*e.records);
+                                     EXPECT_EQ(recs.size(), e.message.count);
+                                     if (e.message.kind == model::BulkKind::snapshot) {
+                                       ++c.ingests;
+                                       if (c.snapshot != e.message.snapshot)
+                                         return base::fail(base::Code::conflict, "another snapshot");
+                                       if (!recs.empty() && recs.front().key <= c.filled_to) return base::ok();
+                                       c.filled_to = std::max(c.filled_to, e.message.through_key);
+                                       c.filled_all = c.filled_all || e.message.last;
+                                     } else {
+                                       ++c.blocks;
+                                     }
+                                     c.take(recs);
+                                     return base::ok();
+                                   })});
   }
   base::Result<model::DigestReply> digest(const AssignmentId& target, const model::Digest& m) {
     Copy& c = copies[target];
@@ -378,9 +388,9 @@ class MoverRig {
   }
   void perform(SendEnd& e) {
     pending.emplace_back(EndTold{now, e.stream, e.ticket, call<base::Nothing>(e.to, [&]() -> base::Status {
-      copies[e.stream.target].ends.push_back(e.message);
-      return base::ok();
-    })});
+                                   copies[e.stream.target].ends.push_back(e.message);
+                                   return base::ok();
+                                 })});
   }
   void perform(ReadProof& e) {
     ProofChunk chunk;
@@ -397,8 +407,8 @@ class MoverRig {
   }
   void perform(AskProof& e) {
     pending.emplace_back(Proved{now, e.own, e.ticket, call<model::DigestReply>(e.to, [&] {
-      return digest(e.message.envelope.to_assignment, e.message);
-    })});
+                                  return digest(e.message.envelope.to_assignment, e.message);
+                                })});
   }
   void perform(Drop& e) {
     drops.push_back(e);

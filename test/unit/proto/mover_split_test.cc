@@ -76,7 +76,8 @@ TEST(MoverSplit, positions_of_the_parent_go_on_for_the_children_and_nothing_is_s
   const auto& low = r.world.map->partitions[0];
   const auto& high = r.world.map->partitions[1];
   // What a target holds of a child it held of the parent.
-  for (const auto& s : {p2, p3}) r.copies[find_assignment(low, s)->id].holds = r.copies[find_assignment(parent, s)->id].holds;
+  for (const auto& s : {p2, p3})
+    r.copies[find_assignment(low, s)->id].holds = r.copies[find_assignment(parent, s)->id].holds;
   auto settle_children = [&] {
     r.held.clear();
     r.hold(low, find_assignment(low, p1)->id, false);
@@ -222,7 +223,8 @@ TEST(MoverUnload, a_map_that_changes_during_the_proof_begins_it_anew) {
   Unload r;
   bool changed = false;
   r.swallow = [&](const Effect& e) {
-    if (std::holds_alternative<RefreshView>(e) && !changed && !r.mover->proofs().empty() && r.mover->proofs()[0].state == "viewing") {
+    if (std::holds_alternative<RefreshView>(e) && !changed && !r.mover->proofs().empty() &&
+        r.mover->proofs()[0].state == "viewing") {
       changed = true;
       auto op = model::draw_replace(r.low, *find_assignment(r.low, p2), p5, true, r.world.random);
       r.world.must(op);

@@ -159,7 +159,8 @@ TEST(Mover, another_tenure_starts_from_zero) {  // S6
   const auto attempt = r.world.replace(model::ServerId{"p3"}, model::ServerId{"p4"}, true);
   r.view();
   r.run(std::chrono::seconds(2));
-  EXPECT_EQ(r.copies[find_assignment(r.world.only(), model::ServerId{"p4"})->id].begins, 0);  // PROPOSED: not before the barrier
+  EXPECT_EQ(r.copies[find_assignment(r.world.only(), model::ServerId{"p4"})->id].begins,
+            0);  // PROPOSED: not before the barrier
   r.world.must(model::ops::Initialize{r.world.only().id, attempt});
   r.view();
   ASSERT_TRUE(r.run_until([&] { return r.stream("p4").caught_up; }));
@@ -184,7 +185,7 @@ TEST(Mover, live_sends_are_given_time_before_the_mover_steps_in) {
   r.run(std::chrono::seconds(3));
   EXPECT_EQ(r.copy("p2").blocks, blocks);
   EXPECT_EQ(r.mark("p2").at, point(r.log.size()));  // and the position followed
-  r.load(1);  // a live send that got lost
+  r.load(1);                                        // a live send that got lost
   r.logs_seen();
   r.run(kGrace + std::chrono::seconds(1));
   EXPECT_EQ(r.copy("p2").blocks, blocks + 1);
@@ -244,7 +245,8 @@ TEST(Mover, late_answers_of_an_attempt_that_failed_are_dropped) {  // S25
   r.load(8);
   std::vector<SendBlock> blocks;
   r.swallow = [&](const Effect& e) {
-    if (const auto* b = std::get_if<SendBlock>(&e); b != nullptr && b->to.name == "p2") return blocks.push_back(*b), true;
+    if (const auto* b = std::get_if<SendBlock>(&e); b != nullptr && b->to.name == "p2")
+      return blocks.push_back(*b), true;
     return false;
   };
   r.view();
@@ -532,7 +534,8 @@ TEST(Mover, whatever_fails_in_between_the_targets_have_everything_in_the_end) {
     r.down.clear();
     r.view();
     r.logs_seen();
-    ASSERT_TRUE(r.run_until([&] { return r.mover->all_done(); })) << "seed " << seed << " " << r.stream("p2").why << r.stream("p3").why;
+    ASSERT_TRUE(r.run_until([&] { return r.mover->all_done(); }))
+        << "seed " << seed << " " << r.stream("p2").why << r.stream("p3").why;
     ASSERT_TRUE(r.all_have_all()) << "seed " << seed;
     EXPECT_EQ(r.mover->bytes_under_way(), 0u);
   }

@@ -40,7 +40,9 @@ inline std::string payload_of(const std::vector<model::Record>& records) {
 inline model::Record put(std::string key, std::string value, uint64_t ms) {
   return {model::Op::put, std::move(key), std::move(value), version(ms), 0, 0, 0};
 }
-inline model::Record del(std::string key, uint64_t ms) { return {model::Op::del, std::move(key), "", version(ms), 0, 0, 0}; }
+inline model::Record del(std::string key, uint64_t ms) {
+  return {model::Op::del, std::move(key), "", version(ms), 0, 0, 0};
+}
 
 class Store {
  public:
@@ -86,18 +88,21 @@ class Store {
   }
   base::Status create(uint8_t p, uint8_t a, model::Interval interval = {}) {
     base::Status got = base::fail(base::Code::cancelled, "no answer");
-    TRY(engine->create({tenure(p, a), id_of<model::TableUuid>(7), {p}, interval}, [&](const base::Status& s) { got = s; }));
+    TRY(engine->create({tenure(p, a), id_of<model::TableUuid>(7), {p}, interval},
+                       [&](const base::Status& s) { got = s; }));
     run();
     return got;
   }
   // Appends without running the lanes.
-  base::Result<model::Lsn> append(uint8_t p, const std::vector<model::Record>& records, Engine::Appended done = nullptr) {
+  base::Result<model::Lsn> append(uint8_t p, const std::vector<model::Record>& records,
+                                  Engine::Appended done = nullptr) {
     return engine->append(partition(p), payload_of(records), std::move(done));
   }
   // One record, durable.
   base::Result<model::Lsn> write(uint8_t p, std::string key, std::string value) {
     base::Result<model::Lsn> got = base::fail(base::Code::cancelled, "no answer");
-    TRY(append(p, {put(std::move(key), std::move(value), ms++)}, [&](base::Result<model::Lsn> r) { got = std::move(r); }));
+    TRY(append(p, {put(std::move(key), std::move(value), ms++)},
+               [&](base::Result<model::Lsn> r) { got = std::move(r); }));
     run();
     return got;
   }

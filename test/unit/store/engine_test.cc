@@ -16,7 +16,10 @@ TEST(Engine, a_write_is_seen_once_it_is_durable_and_not_before) {
   EXPECT_TRUE(s.engine->report().first);
   ASSERT_TRUE(s.create(1, 1));
   bool acked = false;
-  ASSERT_EQ(s.append(1, {put("k", "v", 5)}, [&](base::Result<model::Lsn> lsn) { acked = lsn.has_value() && lsn->value == 1; })->value, 1U);
+  ASSERT_EQ(
+      s.append(1, {put("k", "v", 5)}, [&](base::Result<model::Lsn> lsn) { acked = lsn.has_value() && lsn->value == 1; })
+          ->value,
+      1U);
   EXPECT_EQ(s.get(1, "k"), "none");
   EXPECT_FALSE(acked);
   s.run();
@@ -31,7 +34,8 @@ TEST(Engine, one_sync_covers_all_that_gathered) {
   s.run();
   const auto before = s.disk.syncs;
   int acked = 0;
-  for (int i = 0; i < 50; i++) ASSERT_TRUE(s.append(1, {put("k" + std::to_string(i), "v", 5)}, [&](const auto& r) { acked += r ? 1 : 0; }));
+  for (int i = 0; i < 50; i++)
+    ASSERT_TRUE(s.append(1, {put("k" + std::to_string(i), "v", 5)}, [&](const auto& r) { acked += r ? 1 : 0; }));
   s.run();
   EXPECT_EQ(acked, 50);
   EXPECT_EQ(s.disk.syncs - before, 1U);
@@ -64,7 +68,8 @@ TEST(Engine, what_was_acknowledged_survives_a_crash_at_any_step) {
       s.disk.crash(&random);
       ASSERT_TRUE(s.open()) << "seed " << seed;
       const auto now = s.all(1);
-      for (const auto& [key, value] : acked) ASSERT_EQ(now.contains(key) ? now.at(key) : "gone", value) << "seed " << seed << " key " << key;
+      for (const auto& [key, value] : acked)
+        ASSERT_EQ(now.contains(key) ? now.at(key) : "gone", value) << "seed " << seed << " key " << key;
       for (const auto& [key, value] : now) ASSERT_TRUE(asked.contains(key));
       ASSERT_TRUE(s.engine->report().damaged.empty()) << "seed " << seed;
       for (const auto& t : s.engine->tenures()) ASSERT_TRUE(t.whole);
@@ -96,7 +101,8 @@ TEST(Engine, newest_version_wins_in_overlay_index_and_ingest) {
   EXPECT_EQ(s.get(1, "a"), "deleted");
   write(put("b", "mine", 40));
   ASSERT_TRUE(s.wait([&](auto done) {
-    return s.engine->ingest(tenure(1, 1), {1, payload_of({put("b", "theirs", 50), put("c", "older", 1)}), "c", true}, done);
+    return s.engine->ingest(tenure(1, 1), {1, payload_of({put("b", "theirs", 50), put("c", "older", 1)}), "c", true},
+                            done);
   }));
   EXPECT_EQ(s.get(1, "b"), "theirs");
   s.settle();
@@ -202,7 +208,8 @@ TEST(Engine, large_values_come_back_whole) {
   base::SeededRandom random(3);
   Rows expected;
   const auto fill = [&](int round) {
-    for (const size_t size : {0, 1, 255, 256, 1900, 1901, 4042, 4043, 4080, 4096, 5000, 8000, 16000, 16368, 16400, 40000, 100000, 1 << 20}) {
+    for (const size_t size : {0, 1, 255, 256, 1900, 1901, 4042, 4043, 4080, 4096, 5000, 8000, 16000, 16368, 16400,
+                              40000, 100000, 1 << 20}) {
       std::string value(size, '\0');
       for (auto& c : value) c = static_cast<char>(random.u64());
       const auto key = "k" + std::to_string((size + static_cast<size_t>(round) * 7919) % 20);
@@ -279,7 +286,8 @@ TEST(Engine, hash_is_the_same_whatever_the_order_and_the_way) {
     ASSERT_TRUE(s->create(1, 1));
   }
   std::vector<model::Record> records;
-  for (uint64_t i = 0; i < 100; i++) records.push_back(put("k" + std::to_string(i % 37), std::string(i * 50, 'x'), 100 + i));
+  for (uint64_t i = 0; i < 100; i++)
+    records.push_back(put("k" + std::to_string(i % 37), std::string(i * 50, 'x'), 100 + i));
   records.push_back(del("k3", 500));
   for (const auto& r : records) {
     ASSERT_TRUE(a.append(1, {r}));
@@ -288,7 +296,9 @@ TEST(Engine, hash_is_the_same_whatever_the_order_and_the_way) {
   std::sort(records.begin(), records.end(), [](const auto& x, const auto& y) { return x.version > y.version; });
   for (size_t i = 0; i < records.size(); i++) {
     if (i % 3 == 0)
-      ASSERT_TRUE(b.wait([&](auto done) { return b.engine->ingest(tenure(1, 1), {i + 1, payload_of({records[i]}), records[i].key, false}, done); }));
+      ASSERT_TRUE(b.wait([&](auto done) {
+        return b.engine->ingest(tenure(1, 1), {i + 1, payload_of({records[i]}), records[i].key, false}, done);
+      }));
     else
       ASSERT_TRUE(b.append(1, {records[i]}));
     if (i % 10 == 0) b.settle();
@@ -308,8 +318,12 @@ TEST(Engine, lacking_names_what_is_older_or_missing) {
   s.settle();
   ASSERT_TRUE(s.append(1, {put("c", "1", 10)}));
   s.run();
-  EXPECT_EQ(s.engine->lacking(partition(1), {{"a", version(10)}, {"a", version(11)}, {"b", version(9)}, {"c", version(10)}, {"d", version(1)}}).value(),
-            (std::vector<uint32_t>{1, 4}));
+  EXPECT_EQ(
+      s.engine
+          ->lacking(partition(1),
+                    {{"a", version(10)}, {"a", version(11)}, {"b", version(9)}, {"c", version(10)}, {"d", version(1)}})
+          .value(),
+      (std::vector<uint32_t>{1, 4}));
 }
 
 TEST(Engine, shutdown_leaves_a_clean_root_and_nothing_to_replay) {

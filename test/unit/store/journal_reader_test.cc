@@ -81,7 +81,8 @@ TEST(JournalReader, leads_a_childs_reader_into_the_parents_log) {
   for (const char* k : {"a", "m", "b"}) ASSERT_TRUE(s.write(1, k, "v"));
   const auto middle = *s.engine->durable(partition(1));
   ASSERT_TRUE(s.write(1, "n", "v"));
-  ASSERT_TRUE(s.engine->divide(partition(1), id_of<model::AttemptId>(1), "m", {partition(2), {2}, assignment(2)}, {partition(3), {3}, {}}, nullptr));
+  ASSERT_TRUE(s.engine->divide(partition(1), id_of<model::AttemptId>(1), "m", {partition(2), {2}, assignment(2)},
+                               {partition(3), {3}, {}}, nullptr));
   s.run();
   s.advance();
   EXPECT_EQ(s.reader->end(partition(2))->lsn.value, 4U);

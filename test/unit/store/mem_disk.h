@@ -94,7 +94,8 @@ class MemDisk final : public Disk {
     std::vector<std::string> names;
     const auto prefix = path.empty() ? std::string() : std::string(path) + "/";
     for (const auto& [name, node] : files)
-      if (name.substr(0, prefix.size()) == prefix && name.find('/', prefix.size()) == std::string::npos) names.push_back(name.substr(prefix.size()));
+      if (name.substr(0, prefix.size()) == prefix && name.find('/', prefix.size()) == std::string::npos)
+        names.push_back(name.substr(prefix.size()));
     return names;
   }
   base::Result<bool> exists(std::string_view path) override { return files.find(path) != files.end(); }

@@ -55,7 +55,8 @@ TEST(Recovery, a_flipped_bit_before_a_synced_group_is_damage_and_is_passed_over)
   for (int victim = 0; victim < 9; victim++)
     for (const uint64_t where : {4U, 60U, 100U, 170U}) {
       Filled s;
-      const auto from = victim == 0 ? probe.ends[0].offset - (probe.ends[1].offset - probe.ends[0].offset) : probe.ends[static_cast<size_t>(victim) - 1].offset;
+      const auto from = victim == 0 ? probe.ends[0].offset - (probe.ends[1].offset - probe.ends[0].offset)
+                                    : probe.ends[static_cast<size_t>(victim) - 1].offset;
       s.disk.flip(kSegment, from + where);
       ASSERT_TRUE(s.open());
       EXPECT_EQ(s.engine->report().damaged.size(), 1U) << victim;
@@ -159,7 +160,8 @@ TEST(Recovery, a_lost_index_is_rebuilt_from_the_journal) {  // R08
     ASSERT_TRUE(s.create(1, 1));
     for (int i = 0; i < 40; i++) ASSERT_TRUE(s.write(1, std::to_string(i + 100), std::string(3000, 'x')));
     s.settle();
-    ASSERT_TRUE(s.engine->divide(partition(1), id_of<model::AttemptId>(1), "120", {partition(2), {2}, assignment(2)}, {partition(3), {3}, assignment(3)}, nullptr));
+    ASSERT_TRUE(s.engine->divide(partition(1), id_of<model::AttemptId>(1), "120", {partition(2), {2}, assignment(2)},
+                                 {partition(3), {3}, assignment(3)}, nullptr));
     ASSERT_TRUE(s.write(2, "105", "changed"));
     s.settle();
     ASSERT_TRUE(s.write(3, "130", "changed"));

@@ -30,7 +30,8 @@ TEST(Divide, both_children_share_the_data_and_take_writes_at_once) {
   ASSERT_TRUE(s.write(1, "n", "n"));  // one still in the overlay
   const auto commits = s.files.commits;
   bool durable = false;
-  const auto at = s.engine->divide(partition(1), kAttempt, "m", child(2, 2), child(3, 3), [&](const base::Status& d) { durable = d.has_value(); });
+  const auto at = s.engine->divide(partition(1), kAttempt, "m", child(2, 2), child(3, 3),
+                                   [&](const base::Status& d) { durable = d.has_value(); });
   ASSERT_TRUE(at);
   EXPECT_EQ(at->lsn.value, 5U);
   bool acked = false;
@@ -44,7 +45,9 @@ TEST(Divide, both_children_share_the_data_and_take_writes_at_once) {
   EXPECT_EQ(s.all(2), low);
   EXPECT_EQ(s.all(3), high);
   EXPECT_EQ(s.engine->divide(partition(1), kAttempt, "m", child(2, 2), child(3, 3), nullptr).value(), *at);
-  EXPECT_EQ(s.engine->divide(partition(1), id_of<model::AttemptId>(1), "m", child(2, 2), child(3, 3), nullptr).error().code, Code::conflict);
+  EXPECT_EQ(
+      s.engine->divide(partition(1), id_of<model::AttemptId>(1), "m", child(2, 2), child(3, 3), nullptr).error().code,
+      Code::conflict);
   restart(s);  // before it was applied
   EXPECT_EQ(s.all(2), low);
   EXPECT_EQ(s.all(3), high);
@@ -137,7 +140,8 @@ TEST(Divide, hashes_of_children_are_counted_anew_and_add_up) {
   Store s;
   ASSERT_TRUE(s.open());
   ASSERT_TRUE(s.create(1, 1));
-  for (int i = 0; i < 300; i++) ASSERT_TRUE(s.write(1, std::to_string(1000 + i), std::string(static_cast<size_t>(i), 'x')));
+  for (int i = 0; i < 300; i++)
+    ASSERT_TRUE(s.write(1, std::to_string(1000 + i), std::string(static_cast<size_t>(i), 'x')));
   const auto whole = s.hash(1);
   ASSERT_TRUE(s.engine->divide(partition(1), kAttempt, "1100", child(2, 2), child(3, 3), nullptr));
   ASSERT_TRUE(s.write(2, "1005", "changed"));
@@ -196,7 +200,9 @@ TEST(Tenure, a_fill_resumes_where_it_was_durable) {
   ASSERT_TRUE(s.open());
   ASSERT_TRUE(s.create(1, 1));
   const auto chunk = [&](uint64_t number, const std::string& key, bool last) {
-    return s.wait([&](auto done) { return s.engine->ingest(tenure(1, 1), {number, payload_of({put(key, key, 5)}), key, last}, done); });
+    return s.wait([&](auto done) {
+      return s.engine->ingest(tenure(1, 1), {number, payload_of({put(key, key, 5)}), key, last}, done);
+    });
   };
   ASSERT_TRUE(chunk(7, "b", false));
   restart(s);
@@ -215,7 +221,9 @@ TEST(Tenure, versions_that_came_in_a_snapshot_are_known_after_a_restart) {
   Store s;
   ASSERT_TRUE(s.open());
   ASSERT_TRUE(s.create(1, 1));
-  ASSERT_TRUE(s.wait([&](auto done) { return s.engine->ingest(tenure(1, 1), {1, payload_of({put("k", "theirs", 5000)}), "k", true}, done); }));
+  ASSERT_TRUE(s.wait([&](auto done) {
+    return s.engine->ingest(tenure(1, 1), {1, payload_of({put("k", "theirs", 5000)}), "k", true}, done);
+  }));
   restart(s);
   EXPECT_GE(s.engine->highest_version(), version(5000));
   ASSERT_TRUE(s.append(1, {put("k", "older", 4000)}));  // newer than anything in our log
@@ -244,7 +252,9 @@ TEST(Tenure, a_snapshot_in_chunks_and_the_log_behind_it_give_the_same) {
       ASSERT_TRUE(s.write(1, "0", "later"));  // behind the snapshot: the log has it
       s.settle();
     }
-    ASSERT_TRUE(t.wait([&](auto done) { return t.engine->ingest(tenure(1, 1), {1, chunk->records, chunk->through_key, chunk->last}, done); }));
+    ASSERT_TRUE(t.wait([&](auto done) {
+      return t.engine->ingest(tenure(1, 1), {1, chunk->records, chunk->through_key, chunk->last}, done);
+    }));
   }
   EXPECT_GT(chunks, 8);
   EXPECT_EQ(snapshot.start()->lsn.value, 201U);
@@ -259,7 +269,8 @@ TEST(Tenure, sample_cuts_by_bytes) {
   s.config.segment_bytes = 1 << 20;
   ASSERT_TRUE(s.open());
   ASSERT_TRUE(s.create(1, 1));
-  for (int i = 0; i < 1000; i++) ASSERT_TRUE(s.write(1, std::to_string(10000 + i), std::string(i < 500 ? 3000 : 1000, 'x')));
+  for (int i = 0; i < 1000; i++)
+    ASSERT_TRUE(s.write(1, std::to_string(10000 + i), std::string(i < 500 ? 3000 : 1000, 'x')));
   s.settle();
   base::Result<std::vector<std::string>> keys = base::fail(Code::cancelled, "");
   s.engine->sample(partition(1), 2, [&](auto k) { keys = std::move(k); });

@@ -74,13 +74,15 @@ TEST(Threads, writers_readers_apply_and_kill_lose_nothing_acknowledged) {
   // A later write of the key may be there though nobody was told: it came to the disk, and then the process died.
   const auto there = [&](const std::string& key, const Written& w) {
     auto found = d.engine->get(partition(1), key);
-    return found && *found && ((*found)->version > w.version || ((*found)->version == w.version && (*found)->value == w.value));
+    return found && *found &&
+           ((*found)->version > w.version || ((*found)->version == w.version && (*found)->value == w.value));
   };
   for (int life = 0; life < 4; life++) {
     d.start();
     if (life == 0) {
       bool made = false;
-      ASSERT_TRUE(d.engine->create({tenure(1, 1), id_of<model::TableUuid>(7), {1}, {}}, [&](const base::Status& s) { made = s.has_value(); }));
+      ASSERT_TRUE(d.engine->create({tenure(1, 1), id_of<model::TableUuid>(7), {1}, {}},
+                                   [&](const base::Status& s) { made = s.has_value(); }));
       ASSERT_TRUE(d.until([&] { return made; }));
     }
     for (const auto& [key, w] : acked) ASSERT_TRUE(there(key, w)) << key;
@@ -93,10 +95,11 @@ TEST(Threads, writers_readers_apply_and_kill_lose_nothing_acknowledged) {
         const auto key = std::to_string(random.below(5000));
         const auto value = std::string(random.below(1500), static_cast<char>('a' + written % 26));
         const auto stamp = ms++;
-        auto r = d.engine->append(partition(1), payload_of({put(key, value, stamp)}), [&, key, value, stamp](const auto& lsn) {
-          under_way--;
-          if (lsn) acked[key] = {value, version(stamp)};
-        });
+        auto r = d.engine->append(partition(1), payload_of({put(key, value, stamp)}),
+                                  [&, key, value, stamp](const auto& lsn) {
+                                    under_way--;
+                                    if (lsn) acked[key] = {value, version(stamp)};
+                                  });
         if (!r) {
           EXPECT_EQ(r.error().code, base::Code::overloaded);
           break;
@@ -104,7 +107,8 @@ TEST(Threads, writers_readers_apply_and_kill_lose_nothing_acknowledged) {
         under_way++;
         written++;
       }
-      if (written % 50 == 0) d.engine->scan_async(partition(1), {}, [&](const auto& rows) { scanned += rows ? rows->rows.size() : 0; });
+      if (written % 50 == 0)
+        d.engine->scan_async(partition(1), {}, [&](const auto& rows) { scanned += rows ? rows->rows.size() : 0; });
       return written == 4000 && (life % 2 == 0 || under_way == 0);
     }));
     ASSERT_EQ(d.fatal, "");

@@ -81,7 +81,8 @@ TEST(Block, headers_over_their_limits_are_refused) {
 }
 
 TEST(Block, records_round_trip_and_sizes_are_right) {
-  std::vector<Record> records{record("k", ""), record("key", std::string(300, 'v'), uint64_t{1} << 40), record(std::string(480, 'k'), std::string(70000, 'x'))};
+  std::vector<Record> records{record("k", ""), record("key", std::string(300, 'v'), uint64_t{1} << 40),
+                              record(std::string(480, 'k'), std::string(70000, 'x'))};
   records.push_back({model::Op::del, "gone", "", model::Version::make(9, 0, {1}, {1}), 300, uint64_t{1} << 33, 200});
   std::string payload;
   for (const auto& r : records) {
@@ -135,7 +136,8 @@ TEST(Block, random_bytes_never_yield_a_record_over_its_limits) {
 
 TEST(Block, check_and_filter_see_the_interval) {
   std::string payload;
-  for (const char* key : {"a", "c", "e"}) append_record(payload, view_of(record(key, key, static_cast<uint64_t>(key[0]))));
+  for (const char* key : {"a", "c", "e"})
+    append_record(payload, view_of(record(key, key, static_cast<uint64_t>(key[0]))));
   const auto info = check_records(payload, {"a", "d"}).value();
   EXPECT_EQ(info.records, 3U);
   EXPECT_FALSE(info.inside);

@@ -170,7 +170,8 @@ TEST(MetadataCodec, a_cut_is_refused_and_a_flipped_bit_has_another_hash) {
   for (int i = 0; i < 100; i++) t.step();
   const auto whole = encode_whole_map(t.current());
   const auto hash = decode_whole_map(whole)->hash();
-  for (size_t cut = 0; cut < whole.size(); cut += 7) EXPECT_FALSE(decode_whole_map(std::string_view(whole).substr(0, cut)));
+  for (size_t cut = 0; cut < whole.size(); cut += 7)
+    EXPECT_FALSE(decode_whole_map(std::string_view(whole).substr(0, cut)));
   for (size_t i = 0; i < whole.size(); i += 3) {
     auto bad = whole;
     bad[i] = static_cast<char>(bad[i] ^ (1 << (i % 8)));
@@ -204,7 +205,8 @@ TEST(OperationsCodec, every_operation_survives) {
   const auto decoded = decode_operations(bytes);
   ASSERT_TRUE(decoded) << to_string(decoded.error());
   EXPECT_EQ(*decoded, list);
-  for (size_t cut = 0; cut < bytes.size(); cut++) EXPECT_FALSE(decode_operations(std::string_view(bytes).substr(0, cut)));
+  for (size_t cut = 0; cut < bytes.size(); cut++)
+    EXPECT_FALSE(decode_operations(std::string_view(bytes).substr(0, cut)));
 }
 
 TEST(OperationsCodec, says_what_is_wrong) {
