@@ -28,6 +28,7 @@ struct DirectReader::Impl {
   std::unique_ptr<Index> owned;
   Index* index = nullptr;
   std::unique_ptr<Reader> reader;
+  bool complete = false;  // it was seen that this index is not being rebuilt: that does not come back
   uint64_t refreshes = 0;
   std::map<TenureId, Cached> rows;
   const Cached* last = nullptr;
@@ -42,6 +43,16 @@ struct DirectReader::Impl {
     TRY_ASSIGN(owned, open_lmdb(dir, {.write = false}));
     index = owned.get();
     reader = index->reader();
+    complete = false;
+    return ok();
+  }
+
+  // An index that is being rebuilt lacks records, and nothing else tells.
+  base::Status check_complete() {
+    if (complete) return ok();
+    TRY_ASSIGN(const auto meta, read_meta(*reader));
+    if (meta && meta->rebuilding) return base::fail(Code::unavailable, "the index is being rebuilt");
+    complete = meta.has_value();
     return ok();
   }
 
@@ -113,7 +124,8 @@ base::Status DirectReader::refresh() {
   if (!impl_->dir.empty() && (impl_->owned == nullptr || lmdb_identity(impl_->dir) != impl_->file))
     TRY(impl_->open_index());
   impl_->refreshes++;
-  return impl_->reader->renew();
+  TRY(impl_->reader->renew());
+  return impl_->check_complete();
 }
 
 void DirectReader::release() { impl_->reader->reset(); }

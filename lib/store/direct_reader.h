@@ -11,7 +11,8 @@
 // Invariants
 //   * Views are valid until the next refresh() or release().
 //   * The environment is opened once per process, whoever asks (LMDB's rule). An index that was replaced
-//     by a rebuilt one is noticed by refresh() and opened anew.
+//     by a rebuilt one is noticed by refresh() and opened anew; until that one is complete refresh() fails with
+//     unavailable.
 //   * No snapshot of LMDB is held longer than kReaderAgeMax if refresh() or release() is called so often;
 //     SnapshotReader holds one only during next().
 //

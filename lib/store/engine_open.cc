@@ -287,6 +287,12 @@ base::Status Replay::settle() {
   if (rebuild_) TRY(e_.apply_now());
   if (!doubted_ && !rebuild_) return ok();
   TRY_ASSIGN(auto txn, e_.index->begin());
+  if (rebuild_) {
+    TRY_ASSIGN(auto meta, read_meta(*txn));
+    CHECK(meta);
+    meta->rebuilding = false;
+    TRY(write_meta(*txn, *meta));
+  }
   for (auto& [partition, log] : e_.live) {
     TRY_ASSIGN(auto row, read_tenure(*txn, log->id()));
     if (!row) continue;  // a child whose divide is still to be applied: its parent's row says it
@@ -318,6 +324,7 @@ base::Status Engine::Impl::load_rows() {
   if (!meta) return ok();
   if (meta->server != identity.server.name || meta->cluster != identity.cluster)
     return base::fail(Code::corrupt, "it belongs to server '" + meta->server + "' of another directory");
+  if (meta->rebuilding) return base::fail(Code::corrupt, "it was being rebuilt when the server ended");
   TRY_ASSIGN(const auto rows, read_tenures(*reader));
   TRY_ASSIGN(const auto pieces, read_extents(*reader));
   index_applied = meta->applied;
@@ -366,8 +373,10 @@ base::Status Engine::Impl::open() {
   TRY(open_index());
   TRY_ASSIGN(const auto segments_there, list_segments(parts.disk));
   report.first = roots.newest() == nullptr && segments_there.empty();
+  // Its first row is durable before the first segment is made: a directory with either a segment or a root had an
+  // index. (A server that dies before its first checkpoint has no root.)
   const bool empty = index_applied.sequence == 0;
-  if (empty && !report.first && !report.index_rebuilt && roots.newest() != nullptr) {
+  if (empty && !report.first && !report.index_rebuilt) {
     report.index_rebuilt = true;
     report.index_reason = "the index is gone";
     base::log(base::Level::error, "index-gone", {});
@@ -378,6 +387,7 @@ base::Status Engine::Impl::open() {
     meta.cluster = identity.cluster;
     meta.incarnation = identity.incarnation;
     meta.applied = index_applied = kBeginning;
+    meta.rebuilding = report.index_rebuilt;
     TRY_ASSIGN(auto txn, index->begin());
     TRY(write_meta(*txn, meta));
     TRY(txn->commit());

@@ -53,6 +53,7 @@ struct MetaFields {
     v("applied_sequence", r.applied.sequence);
     v("next_extent", r.next_extent);
     v("highest", r.highest);
+    v("rebuilding", r.rebuilding);
   }
 };
 

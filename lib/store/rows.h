@@ -98,6 +98,7 @@ struct MetaRow {
   JournalPosition applied;         // everything before this place is in the index
   uint32_t next_extent = 1;
   model::Version highest;
+  bool rebuilding = false;  // begun after the last index was lost, and not complete: never trusted as it is
 };
 
 std::string encode_row(const TenureRow& row);

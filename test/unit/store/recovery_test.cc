@@ -188,6 +188,61 @@ TEST(Recovery, a_lost_index_is_rebuilt_from_the_journal) {  // R08
   }
 }
 
+TEST(Recovery, an_index_lost_before_the_first_checkpoint_is_rebuilt_too) {
+  Store s;
+  ASSERT_TRUE(s.open());
+  ASSERT_TRUE(s.create(1, 1));
+  for (int i = 0; i < 40; i++) ASSERT_TRUE(s.write(1, std::to_string(i), "v"));
+  s.kill();
+  s.disk.crash();
+  ASSERT_FALSE(s.disk.files.contains("journal/root"));
+  s.files.clear();
+  ASSERT_TRUE(s.open());
+  EXPECT_TRUE(s.engine->report().index_rebuilt);
+  EXPECT_EQ(s.all(1).size(), 40U);
+  EXPECT_TRUE(s.engine->find(partition(1))->whole);
+}
+
+TEST(Recovery, a_rebuild_that_was_cut_short_begins_again) {
+  for (int commits = 0;; commits++) {
+    Store s;
+    s.config.overlay_bytes = 64 << 10;
+    ASSERT_TRUE(s.open());
+    ASSERT_TRUE(s.create(1, 1));
+    for (int i = 0; i < 60; i++) ASSERT_TRUE(s.write(1, std::to_string(i + 100), std::string(3000, 'x')));
+    ASSERT_TRUE(s.engine->divide(partition(1), id_of<model::AttemptId>(1), "130", {partition(2), {2}, assignment(2)},
+                                 {partition(3), {3}, assignment(3)}, nullptr));
+    ASSERT_TRUE(s.write(2, "105", "changed"));
+    s.settle();
+    const auto low = s.all(2), high = s.all(3);
+    s.kill();
+    s.disk.crash();
+    s.files.clear();
+    int left = commits;
+    bool cut = false;
+    s.files.before_commit = [&]() -> base::Status {
+      if (left-- > 0) return base::ok();
+      cut = true;
+      return base::fail(base::Code::io_error, "the process ends here");
+    };
+    const auto opened = s.open();
+    ASSERT_EQ(opened.has_value(), !cut);
+    s.kill();
+    s.disk.crash();
+    s.files.before_commit = nullptr;
+    ASSERT_TRUE(s.open());
+    EXPECT_EQ(s.engine->report().index_rebuilt, cut) << commits;
+    EXPECT_EQ(s.all(2), low) << commits;
+    EXPECT_EQ(s.all(3), high) << commits;
+    ASSERT_TRUE(s.engine->find(partition(3)));
+    EXPECT_TRUE(s.engine->find(partition(3))->whole) << commits;
+    if (!cut) {
+      EXPECT_GT(commits, 3);  // it took several transactions
+      break;
+    }
+  }
+}
+
 TEST(Recovery, an_old_index_is_rolled_forward) {
   Store s;
   ASSERT_TRUE(s.open());
