@@ -332,8 +332,10 @@ void Service::serve_view(const rpc::Call& call, rpc::Responder responder) {
   }
   view.held = machine_->held();
   for (const auto& entry : servers_->all()) {
-    if (entry.active.role != coord::Role::partd || entry.id == self_) continue;
-    view.peers.push_back({entry.id, entry.active.tcp, entry.active.incarnation, number_of(entry.id), entry.live});
+    if (entry.active.role != coord::Role::partd) continue;
+    // This server itself among them: what it should give up under an old tenure may be its own under a new one.
+    const auto incarnation = entry.id == self_ ? view.incarnation : entry.active.incarnation;
+    view.peers.push_back({entry.id, entry.active.tcp, incarnation, number_of(entry.id), entry.live});
   }
   responder.ok(wire::encode(view));
 }

@@ -1,6 +1,7 @@
 // What a partd and its replpush tell each other over the partd's Unix socket (design/replication.md, "replpush").
 //
-//   mover.view   who the server is, the maps it has installed, what it holds, where its peers are: one moment
+//   mover.view   who the server is, the maps it has installed, what it holds, where the servers are, itself among
+//                them: one moment
 //   drop         replpush has proved that a copy is no longer needed (S54): DropRequest in client_messages.h
 //
 // and, from the partd to the replpush's socket, the notifications `map.changed` (MapChanged) and `wake` {}.

@@ -126,7 +126,7 @@ void Mover::plan_streams(Instant now, Effects& out) {
     auto it = shared_.maps.find(copy.held.table);
     if (it == shared_.maps.end()) continue;
     copy.targets = targets_of(copy.held, *it->second, shared_.self);
-    copy.covered = covered(copy.held, *it->second, shared_.self);
+    copy.covered = covered(copy.held, *it->second);
     for (const auto& t : copy.targets) wanted[t.id] = {t, &copy.held};
   }
   for (auto it = streams_.begin(); it != streams_.end();)

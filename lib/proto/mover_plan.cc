@@ -35,9 +35,8 @@ struct Source {
   std::vector<AssignmentId> line;  // of the held tenure
 };
 
-bool takes_bulk(const Assignment& a, const model::ServerId& self) {
-  return a.server != self && a.state != AssignmentState::proposed;
-}
+bool filled_by_bulk(const Assignment& a) { return a.state != AssignmentState::proposed; }
+bool takes_bulk(const Assignment& a, const model::ServerId& self) { return a.server != self && filled_by_bulk(a); }
 
 void add(const Source& from, const model::PartitionId& partition, model::TxnSeq min_txnseq,
          const model::Interval& interval, const Assignment& to, const std::vector<Assignment>& pushers,
@@ -88,7 +87,8 @@ std::vector<Target> targets_of(const model::HeldPartition& held, const model::Me
     for (const auto& p : map.partitions) {
       if (!meets(p, held.interval)) continue;
       for (const auto& a : p.assignments)
-        if (takes_bulk(a, self)) add(from, p.id, p.min_txnseq, p.interval, a, p.assignments, &out);
+        if (filled_by_bulk(a) && a.id != held.assignment)
+          add(from, p.id, p.min_txnseq, p.interval, a, p.assignments, &out);
     }
     return out;
   }
@@ -100,15 +100,15 @@ std::vector<Target> targets_of(const model::HeldPartition& held, const model::Me
   return out;
 }
 
-bool covered(const model::HeldPartition& held, const model::Metadata& map, const model::ServerId& self) {
+bool covered(const model::HeldPartition& held, const model::Metadata& map) {
   if (map.dropped || map.table != held.table_uuid) return false;
   bool any = false;
   for (const auto& p : map.partitions) {
     if (!meets(p, held.interval)) continue;
     any = true;
     if (find_assignment(p, held.assignment) != nullptr) return false;  // it is to be kept after all
-    const bool others = std::any_of(p.assignments.begin(), p.assignments.end(),
-                                    [&](const auto& a) { return a.server != self && answers_reads(a.state); });
+    const bool others =
+        std::any_of(p.assignments.begin(), p.assignments.end(), [](const auto& a) { return answers_reads(a.state); });
     if (!others) return false;
   }
   return any;

@@ -7,7 +7,11 @@
 //     while the partition is being split and the barrier has passed, to the children's assignments that have no source.
 //   * A copy that it was told to unload is pushed to every assignment whose partition meets what is held: the
 //     replacement's peers, or the children of an ended parent and theirs.
-//   * Nothing is pushed to oneself, to an assignment that is only PROPOSED (before its barrier a bulk.end would say
+//   * A copy that is to be unloaded is pushed to this server's own later tenure of the same keys as well: with one
+//   replica
+//     nobody else may have them. That tenure is another copy with records and a log of its own. No copy is pushed to,
+//     or proved against, itself; one that is kept is not pushed to its own server.
+//   * Nothing is pushed to an assignment that is only PROPOSED (before its barrier a bulk.end would say
 //     nothing, S43), or for a copy that the map does not name and nobody said to unload.
 #pragma once
 
@@ -36,9 +40,9 @@ struct Target {
 std::vector<Target> targets_of(const model::HeldPartition& held, const model::Metadata& map,
                                const model::ServerId& self);
 
-// Whether somebody else is responsible for every key of what is held: otherwise it may not be dropped, whoever
-// confirmed what (invariant 7).
-bool covered(const model::HeldPartition& held, const model::Metadata& map, const model::ServerId& self);
+// Whether other tenures, on whichever servers, are responsible for every key of what is held: otherwise it may not be
+// dropped, whoever confirmed what (invariant 7).
+bool covered(const model::HeldPartition& held, const model::Metadata& map);
 
 // Of the marks found for a target: the furthest. A snapshot under way goes on only into the same assignment.
 Mark choose_mark(const Target& target, const std::vector<std::pair<MarkKey, Mark>>& found);

@@ -158,6 +158,8 @@ Admission PushServer::Impl::admit(const model::Envelope& e, Purpose purpose) con
     return refuse(Code::no_such_table, "no table '" + e.table + "' with that uuid");
   if (e.incarnation < peer_incarnation(e.from))
     return refuse(Code::unavailable, "from an older life of server " + e.from.name);
+  if (e.from_assignment == e.to_assignment)
+    return refuse(Code::unavailable, "no copy takes from itself, or vouches for itself");
   const Copy* c = live(e.partition);
   const auto entry = find_entry(*t->map, c, e.partition, self.children);
   if (e.txnseq > t->map->txnseq) {

@@ -328,13 +328,12 @@ ViewAnswer PartdNode::view() {
   std::set<model::ServerId> peers = machine_->partners();
   for (const auto& [name, host] : cluster_.hosts) peers.insert({name});
   for (const auto& server : peers) {
-    if (server == host_.id) continue;
     model::PeerView peer;
     peer.server = server;
     peer.tcp = server.name + ":1";
     const auto it = live_.find(server);
     peer.live = it != live_.end();
-    peer.incarnation = peer.live ? it->second : machine_->peer_incarnation(server);
+    peer.incarnation = server == host_.id ? incarnation() : peer.live ? it->second : machine_->peer_incarnation(server);
     peer.number = {static_cast<uint32_t>(std::distance(cluster_.hosts.begin(), cluster_.hosts.find(server.name))) + 1};
     v.peers.push_back(std::move(peer));
   }

@@ -225,6 +225,27 @@ TEST(SimPush, s54_nothing_is_dropped_before_the_proof) {
   EXPECT_TRUE(s.engine("p1").tenures().empty());
 }
 
+// S54, with one replica: what p1 should give up under its old tenure came back to p1 under a new one, and nobody else
+// has it. The old copy is proved against the new one, and only then dropped.
+TEST(SimPush, s54_an_old_copy_is_proved_against_the_same_servers_new_one) {
+  for (uint64_t seed = 1; seed <= 4; ++seed) {
+    Scenario s(seed, 3, 1);
+    s.fill(20);
+    s.split("k010", {"p2"}, {"p3"});
+    EXPECT_TRUE(s.world.wait([&] { return s.map()->partitions.size() == 2; }, 30s));
+    s.world.cluster().kill_push(s.world.host("p1"));
+    s.world.oper().replace("t", s.map()->partitions[0].region, "p2", "p1", false);
+    const auto back = [&] { return model::find_assignment(s.map()->partitions[0], model::ServerId{"p1"}) != nullptr; };
+    EXPECT_TRUE(s.world.wait([&] { return back() && s.map()->partitions[0].moves.empty(); }, 30s));
+    s.run(1s);
+    EXPECT_EQ(s.engine("p1").tenures().size(), 2u) << "the old copy is gone, and nobody proved anything";
+    s.world.cluster().start_push(s.world.host("p1"));
+    s.settle();
+    EXPECT_EQ(s.engine("p1").tenures().size(), 1u);
+    EXPECT_FALSE(s.held("p1", "k003").none());
+  }
+}
+
 // S55: a replica is not moved to where one is.
 TEST(SimPush, s55_a_server_never_gets_a_second_replica) {
   Scenario s(9, 4);

@@ -166,10 +166,9 @@ class MoverRig {
     v.maps["t"] = world.map;
     v.held = held;
     for (const auto& [server, inc] : incarnations) {
-      if (server == self) continue;
       model::PeerView p;
       p.server = server;
-      p.incarnation = inc;
+      p.incarnation = server == self ? incarnation : inc;
       p.number = {static_cast<uint32_t>(server.name[1] - '0')};
       p.live = !down.contains(server);
       v.peers.push_back(p);

@@ -269,23 +269,65 @@ TEST(MoverUnload, nothing_is_dropped_that_nobody_said_to_unload) {  // S52
   EXPECT_TRUE(r.mover->streams(r.now).empty());  // the map does not name it: kept, and told of by the partd
 }
 
-TEST(MoverUnload, nothing_is_dropped_for_which_nobody_else_is_responsible) {  // invariant 7
-  Rig r;
-  test::DriverWorld alone(9, 1, 2);
-  r.world.map = alone.map;
-  r.load(5);
-  r.held.clear();
-  model::HeldPartition h;
-  h.table = "t";
-  h.table_uuid = alone.map->table;
-  h.partition = alone.only().id;
-  h.assignment = AssignmentId::draw(r.random);  // an old tenure; the new one is on this very server
-  h.unload = true;
-  r.held.push_back(h);
+// A table of one replica whose only assignment is on this very server, and an old copy of it that should go.
+struct Alone : Rig {
+  Alone() {
+    world.map = test::DriverWorld(9, 1, 2).map;
+    load(5);
+    held.clear();
+    hold(world.only(), AssignmentId::draw(random), true);
+  }
+};
+
+TEST(MoverUnload, nothing_is_dropped_for_which_no_other_tenure_is_responsible) {  // invariant 7
+  for (const auto state : {model::AssignmentState::proposed, model::AssignmentState::initializing}) {
+    Alone r;
+    auto map = std::make_shared<model::Metadata>(*r.world.map);
+    model::Partition p = r.world.only();
+    p.assignments[0].state = state;
+    map->partitions.put(std::move(p));
+    r.world.map = map;
+    r.view();
+    r.run(std::chrono::minutes(1));
+    EXPECT_TRUE(r.drops.empty());
+    EXPECT_FALSE(r.mover->all_done());
+  }
+}
+
+TEST(MoverUnload, a_copy_is_never_proved_against_itself) {  // invariant 7
+  Alone r;
+  r.held[0].assignment = r.on("p1").id;  // the map names it again
+  r.copy("p1").holds = r.truth();        // it would be found to hold everything
   r.view();
   r.run(std::chrono::minutes(1));
   EXPECT_TRUE(r.drops.empty());
-  EXPECT_FALSE(r.mover->all_done());
+  EXPECT_TRUE(r.mover->streams(r.now).empty());
+  EXPECT_EQ(r.copy("p1").digests, 0);
+}
+
+// With one replica nobody else may have what a server should give up under an old tenure and keep under a new one.
+TEST(MoverUnload, an_old_tenure_is_pushed_to_and_proved_against_the_servers_own_later_one) {
+  Alone r;
+  const auto old = r.held[0].assignment;
+  r.view();
+  EXPECT_TRUE(r.drops.empty());
+  ASSERT_TRUE(r.run_until([&] { return !r.drops.empty(); }));
+  EXPECT_EQ(r.copy("p1").holds, r.truth());
+  EXPECT_EQ(r.drops[0].own, old);
+}
+
+TEST(MoverUnload, what_the_servers_own_later_tenure_has_lost_is_pushed_again_before_the_drop) {  // S54
+  Alone r;
+  bool lost = false;
+  r.rotten = true;
+  r.swallow = [&](const Effect& e) {
+    if (std::holds_alternative<AskProof>(e) && !std::exchange(lost, true)) r.copy("p1").holds.clear();
+    return false;
+  };
+  r.view();
+  ASSERT_TRUE(r.run_until([&] { return !r.drops.empty(); }));
+  EXPECT_TRUE(lost);
+  EXPECT_EQ(r.copy("p1").holds, r.truth());
 }
 
 TEST(MoverUnload, an_old_tenure_is_pushed_to_those_who_have_the_partition_now) {
@@ -345,7 +387,23 @@ TEST(MoverPlan, a_copy_of_another_table_of_the_same_name_is_pushed_to_nobody) {
   held.table_uuid = model::TableUuid::draw(r.random);
   EXPECT_TRUE(targets_of(held, *r.world.map, p1).empty());
   held.unload = true;
-  EXPECT_FALSE(covered(held, *r.world.map, p1));
+  EXPECT_FALSE(covered(held, *r.world.map));
+}
+
+TEST(MoverPlan, an_old_copy_is_pushed_to_the_servers_own_later_tenure_and_one_that_is_kept_is_not) {
+  Rig r;
+  auto held = r.held[0];
+  const auto to_p1 = [&] {
+    const auto targets = targets_of(held, *r.world.map, p1);
+    return std::count_if(targets.begin(), targets.end(), [](const auto& t) { return t.server == p1; });
+  };
+  EXPECT_EQ(to_p1(), 0);
+  held.unload = true;
+  EXPECT_EQ(to_p1(), 0);  // the map names it: not to itself
+  EXPECT_FALSE(covered(held, *r.world.map));
+  held.assignment = model::AssignmentId::draw(r.random);
+  EXPECT_EQ(to_p1(), 1);
+  EXPECT_TRUE(covered(held, *r.world.map));
 }
 
 TEST(Mover, marks_that_nothing_needs_are_forgotten_in_the_end) {

@@ -48,6 +48,17 @@ TEST_F(PushReceive, refuses_another_tenure_an_older_map_and_an_older_life) {
   EXPECT_EQ(r.count<push::AppendReceived>(), 1u);
 }
 
+// A proof against the very copy that is to go would prove nothing (invariant 7).
+TEST_F(PushReceive, no_copy_takes_from_itself_or_vouches_for_itself) {
+  const auto e = r.envelope(w.only().id, r.of("p1"), r.of("p1"));
+  for (const auto purpose : {Purpose::write, Purpose::bulk, Purpose::bulk_end, Purpose::digest, Purpose::read})
+    EXPECT_EQ(r.server.admit(e, purpose).kind, push::Admission::Kind::refuse);
+  auto older = r.of("p1");  // another tenure of this server
+  older.id = model::AssignmentId::draw(w.random);
+  const auto other = r.envelope(w.only().id, older, r.of("p1"));
+  EXPECT_EQ(r.server.admit(other, Purpose::digest).kind, push::Admission::Kind::ok);
+}
+
 TEST_F(PushReceive, a_newer_map_is_fetched_first) {
   auto e = good();
   e.txnseq = {9};
