@@ -8,6 +8,7 @@
 #include "cmd/partc/verbs.h"
 #include "lib/base/bytes.h"
 #include "lib/client/stats.h"
+#include "lib/daemon/duration.h"
 #include "lib/daemon/json.h"
 #include "lib/io/loop.h"
 #include "lib/io/signal.h"
@@ -56,8 +57,8 @@ base::Result<Plan> plan_of(const BenchFlags& flags) {
   Plan plan;
   TRY_ASSIGN(plan.workload, parse_workload(flags.workload));
   TRY_ASSIGN(plan.level, parse_level(flags.level));
-  TRY_ASSIGN(plan.timeout, parse_duration(flags.timeout));
-  TRY_ASSIGN(plan.duration, parse_duration(flags.duration));
+  TRY_ASSIGN(plan.timeout, daemon::parse_duration(flags.timeout));
+  TRY_ASSIGN(plan.duration, daemon::parse_duration(flags.duration));
   plan.table = flags.table;
   plan.records = flags.records;
   plan.count = flags.count;

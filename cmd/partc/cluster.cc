@@ -6,6 +6,7 @@
 #include "cmd/partc/verbs.h"
 #include "lib/base/bytes.h"
 #include "lib/client/await.h"
+#include "lib/daemon/duration.h"
 #include "lib/daemon/json.h"
 #include "lib/io/loop.h"
 #include "lib/model/client_messages.h"
@@ -71,7 +72,7 @@ void print_partition(daemon::Printer& out, daemon::Format format, const model::M
 }  // namespace
 
 base::Result<int> route(Tool& tool, const RouteFlags& flags) {
-  TRY_ASSIGN(const auto timeout, parse_duration(flags.timeout));
+  TRY_ASSIGN(const auto timeout, daemon::parse_duration(flags.timeout));
   TRY_ASSIGN(const auto map, tool.map(flags.table, timeout));
   TRY_ASSIGN(auto* c, tool.client());
   daemon::Printer out(tool.flags().format, {"region", "partition", "state", "min_txnseq", "servers"});
@@ -151,7 +152,7 @@ bool print_server(daemon::Printer& out, const model::ServerId& server, bool live
 }  // namespace
 
 base::Result<int> status(Tool& tool, const StatusFlags& flags) {
-  TRY_ASSIGN(const auto timeout, parse_duration(flags.timeout));
+  TRY_ASSIGN(const auto timeout, daemon::parse_duration(flags.timeout));
   if (!flags.at.empty()) return status_at(tool, flags, timeout);
   TRY_ASSIGN(auto* c, tool.client());
   if (!flags.server.empty()) {

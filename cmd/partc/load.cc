@@ -1,5 +1,6 @@
 // load: an input into a table, with figures.
 #include "lib/client/load.h"
+#include "lib/daemon/duration.h"
 
 #include <csignal>
 #include <cstdio>
@@ -56,7 +57,7 @@ base::Result<int> load(Tool& tool, const LoadFlags& flags) {
   client::LoadOptions options;
   options.table = flags.table;
   TRY_ASSIGN(options.level, parse_level(flags.level));
-  TRY_ASSIGN(options.timeout, parse_duration(flags.timeout));
+  TRY_ASSIGN(options.timeout, daemon::parse_duration(flags.timeout));
   options.window = flags.window;
   options.group.records = flags.batch;
   options.rate = flags.rate;

@@ -7,6 +7,7 @@
 #include "lib/base/bytes.h"
 #include "lib/client/await.h"
 #include "lib/client/input_feed.h"
+#include "lib/daemon/duration.h"
 #include "lib/io/loop.h"
 
 namespace cantle::partc {
@@ -25,7 +26,7 @@ struct Common {
 base::Result<Common> parse_common(const CommonFlags& flags) {
   Common common;
   TRY_ASSIGN(common.level, parse_level(flags.level));
-  TRY_ASSIGN(common.timeout, parse_duration(flags.timeout));
+  TRY_ASSIGN(common.timeout, daemon::parse_duration(flags.timeout));
   return common;
 }
 

@@ -7,6 +7,7 @@
 #include "lib/client/await.h"
 #include "lib/client/format.h"
 #include "lib/client/pages.h"
+#include "lib/daemon/duration.h"
 #include "lib/io/loop.h"
 
 namespace cantle::partc {
@@ -32,7 +33,7 @@ base::Result<model::ScanRequest> request_of(const ScanFlags& flags) {
 // Calls `each` for every record until it says no or `limit` records were given (0: all).
 base::Status walk(Tool& tool, const ScanFlags& flags, const client::EachRecord& each) {
   TRY_ASSIGN(auto request, request_of(flags));
-  TRY_ASSIGN(const auto timeout, parse_duration(flags.timeout));
+  TRY_ASSIGN(const auto timeout, daemon::parse_duration(flags.timeout));
   client::PageSource pages;
   std::unique_ptr<Direct> direct;
   if (!flags.direct.empty()) {

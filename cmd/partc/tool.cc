@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <charconv>
 #include <cstdio>
 
 #include "lib/base/bytes.h"
@@ -105,20 +104,6 @@ base::Result<model::Level> parse_level(const std::string& word) {
   if (word == "majority") return model::Level::majority;
   if (word == "all") return model::Level::all;
   return base::fail(Code::usage, "level '" + word + "' is none of one, majority, all");
-}
-
-base::Result<base::Duration> parse_duration(const std::string& text) {
-  double number = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  const std::string unit(end, text.data() + text.size());
-  const double seconds = unit == "ms"                  ? 1e-3
-                         : unit.empty() || unit == "s" ? 1
-                         : unit == "m"                 ? 60
-                         : unit == "h"                 ? 3600
-                                                       : -1;
-  if (error != std::errc{} || seconds < 0 || !(number >= 0) || number * seconds > 1e7)
-    return base::fail(Code::usage, "'" + text + "' is no duration (250ms, 5s, 2m, 1h)");
-  return base::Duration(static_cast<int64_t>(number * seconds * 1e9));
 }
 
 base::Result<std::string> parse_key(const std::string& text, bool hex) {

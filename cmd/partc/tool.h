@@ -46,7 +46,6 @@ class Tool {
 };
 
 base::Result<model::Level> parse_level(const std::string& word);
-base::Result<base::Duration> parse_duration(const std::string& text);  // 250ms, 5s, 2m, 1h; a bare number is seconds
 // A key from the command line: %XX stands for a byte, or with `hex` two digits for each.
 base::Result<std::string> parse_key(const std::string& text, bool hex);
 base::Result<std::string> read_all_of_stdin(size_t limit);  // too_large: over the limit

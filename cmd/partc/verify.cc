@@ -1,5 +1,6 @@
 // verify, hash: do all replicas hold the same, and is it what was loaded?
 #include "lib/client/verify.h"
+#include "lib/daemon/duration.h"
 
 #include <cstdio>
 #include <fstream>
@@ -103,7 +104,7 @@ base::Status check_values(client::Client& client, const VerifyFlags& flags, base
 }  // namespace
 
 base::Result<int> verify(Tool& tool, const VerifyFlags& flags) {
-  TRY_ASSIGN(const auto timeout, parse_duration(flags.timeout));
+  TRY_ASSIGN(const auto timeout, daemon::parse_duration(flags.timeout));
   TRY_ASSIGN(auto* c, tool.client({.deadline = timeout}));
   Findings findings;
   findings.show = flags.show_differences;
@@ -128,7 +129,7 @@ base::Result<int> verify(Tool& tool, const VerifyFlags& flags) {
 }
 
 base::Result<int> hash(Tool& tool, const CommonFlags& flags) {
-  TRY_ASSIGN(const auto timeout, parse_duration(flags.timeout));
+  TRY_ASSIGN(const auto timeout, daemon::parse_duration(flags.timeout));
   TRY_ASSIGN(auto* c, tool.client({.deadline = timeout}));
   TRY_ASSIGN(const auto partitions, client::compare_replicas(*c, flags.table, timeout));
   daemon::Printer out(tool.flags().format,

@@ -2,9 +2,9 @@
 
 #include <unistd.h>
 
-#include <charconv>
 #include <cstdio>
 
+#include "lib/daemon/duration.h"
 #include "lib/daemon/exit.h"
 #include "lib/daemon/output.h"
 #include "lib/io/address.h"
@@ -88,20 +88,6 @@ base::Result<int> once_beside(const ToolFlags& flags, base::Duration limit) {
 
 }  // namespace
 
-base::Result<base::Duration> parse_duration(const std::string& text) {
-  double number = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  const std::string unit(end, text.data() + text.size());
-  const double seconds = unit == "ms"                  ? 1e-3
-                         : unit.empty() || unit == "s" ? 1
-                         : unit == "m"                 ? 60
-                         : unit == "h"                 ? 3600
-                                                       : -1;
-  if (error != std::errc{} || seconds < 0 || !(number >= 0) || number * seconds > 1e7)
-    return base::fail(Code::usage, "'" + text + "' is no duration (250ms, 5s, 2m, 1h)");
-  return base::Duration(static_cast<int64_t>(number * seconds * 1e9));
-}
-
 base::Result<int> list(const daemon::GlobalFlags& global, const ToolFlags& flags) {
   TRY_ASSIGN(const auto all, fetch(flags.socket));
   daemon::Printer out(global.format,
@@ -131,7 +117,7 @@ base::Result<int> ask(const daemon::GlobalFlags& global, const ToolFlags& flags,
 }
 
 base::Result<int> once(const daemon::GlobalFlags&, const Config& config, const ToolFlags& flags) {
-  TRY_ASSIGN(const auto limit, parse_duration(flags.timeout));
+  TRY_ASSIGN(const auto limit, daemon::parse_duration(flags.timeout));
   io::Loop loop;
   Service service(loop, config);
   bool failed = false, stopped = false;

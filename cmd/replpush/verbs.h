@@ -22,6 +22,4 @@ base::Result<int> ask(const daemon::GlobalFlags& global, const ToolFlags& flags,
 // Pushes until every target has everything, or asks the one that runs to, and waits for it.
 base::Result<int> once(const daemon::GlobalFlags& global, const Config& config, const ToolFlags& flags);
 
-base::Result<base::Duration> parse_duration(const std::string& text);
-
 }  // namespace cantle::replpush

@@ -2,11 +2,11 @@
 
 #include <unistd.h>
 
-#include <charconv>
 #include <csignal>
 #include <cstdio>
 
 #include "lib/client/op_driver.h"
+#include "lib/daemon/duration.h"
 #include "lib/io/signal.h"
 #include "lib/io/timer.h"
 #include "lib/proto/split_driver.h"
@@ -107,25 +107,11 @@ std::string_view to_string(DriveEnd end) {
   return "?";
 }
 
-base::Result<base::Duration> parse_duration(const std::string& text) {
-  double number = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  const std::string unit(end, text.data() + text.size());
-  const double seconds = unit == "ms"                  ? 1e-3
-                         : unit.empty() || unit == "s" ? 1
-                         : unit == "m"                 ? 60
-                         : unit == "h"                 ? 3600
-                                                       : -1;
-  if (error != std::errc{} || seconds < 0 || !(number >= 0) || number * seconds > 1e7)
-    return base::fail(Code::usage, "'" + text + "' is no duration (250ms, 5s, 2m, 1h)");
-  return base::Duration(static_cast<int64_t>(number * seconds * 1e9));
-}
-
 base::Result<Driven> drive(Cluster& cluster, const std::string& table, const model::AttemptId& attempt,
                            const DriveOptions& options) {
   base::Duration limit = kForEver;
   if (!options.timeout.empty()) {
-    TRY_ASSIGN(limit, parse_duration(options.timeout));
+    TRY_ASSIGN(limit, daemon::parse_duration(options.timeout));
   }
   auto& loop = cluster.loop();
   bool stopped = false;

@@ -27,6 +27,5 @@ base::Result<Driven> drive(Cluster& cluster, const std::string& table, const mod
                            const DriveOptions& options);
 
 std::string_view to_string(DriveEnd end);
-base::Result<base::Duration> parse_duration(const std::string& text);
 
 }  // namespace cantle::splitter

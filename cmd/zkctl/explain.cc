@@ -6,6 +6,7 @@
 #include "cmd/zkctl/world.h"
 #include "lib/base/bytes.h"
 #include "lib/coord/path.h"
+#include "lib/daemon/duration.h"
 #include "lib/daemon/json.h"
 #include "lib/proto/split_driver.h"
 
@@ -312,7 +313,7 @@ base::Result<int> explain_in_table(Tool& tool, const std::string& table, const s
 }  // namespace
 
 base::Result<int> explain(Tool& tool, const ExplainFlags& flags) {
-  TRY_ASSIGN(const auto timeout, parse_duration(flags.timeout));
+  TRY_ASSIGN(const auto timeout, daemon::parse_duration(flags.timeout));
   TRY(tool.cluster());
   if (flags.what.size() == 2) return explain_in_table(tool, flags.what[0], flags.what[1], timeout);
   return explain_word(tool, flags.what[0], timeout);

@@ -6,6 +6,8 @@
 #include "cmd/zkctl/verbs.h"
 #include "cmd/zkctl/world.h"
 
+#include "lib/daemon/duration.h"
+
 namespace cantle::zkctl {
 
 using base::Code;
@@ -37,7 +39,7 @@ base::Result<std::set<Finding>> Fsck::look() {
 }
 
 base::Result<int> fsck(Tool& tool, const FsckFlags& flags) {
-  TRY_ASSIGN(const auto timeout, parse_duration(flags.timeout));
+  TRY_ASSIGN(const auto timeout, daemon::parse_duration(flags.timeout));
   TRY(tool.cluster());
   if (!flags.table.empty()) TRY(tool.table(flags.table));
   Fsck check(tool, flags.table, flags.offline, timeout);

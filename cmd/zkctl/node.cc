@@ -3,6 +3,7 @@
 
 #include "cmd/zkctl/verbs.h"
 #include "cmd/zkctl/world.h"
+#include "lib/daemon/duration.h"
 #include "lib/daemon/json.h"
 
 namespace cantle::zkctl {
@@ -87,7 +88,7 @@ base::Result<std::vector<MapPtr>> all_maps(Tool& tool, base::Duration timeout) {
 }  // namespace
 
 base::Result<int> node_show(Tool& tool, const NodeFlags& flags) {
-  TRY_ASSIGN(const auto timeout, parse_duration(flags.timeout));
+  TRY_ASSIGN(const auto timeout, daemon::parse_duration(flags.timeout));
   TRY_ASSIGN(const auto nodes, tool.nodes());
   const auto it = nodes.find(ServerId{flags.id});
   if (it == nodes.end()) return fail(Code::not_found, "no server " + flags.id + " is known");
@@ -221,7 +222,7 @@ base::Result<int> print_members(Tool& tool, const std::string& table,
 }  // namespace
 
 base::Result<int> md_join(Tool& tool, const MdFlags& flags) {
-  TRY_ASSIGN(const auto timeout, parse_duration(flags.timeout));
+  TRY_ASSIGN(const auto timeout, daemon::parse_duration(flags.timeout));
   TRY(tool.table(flags.table));
   TRY_ASSIGN(auto* md, tool.md());
   return print_members(
@@ -232,7 +233,7 @@ base::Result<int> md_join(Tool& tool, const MdFlags& flags) {
 }
 
 base::Result<int> md_leave(Tool& tool, const MdFlags& flags) {
-  TRY_ASSIGN(const auto timeout, parse_duration(flags.timeout));
+  TRY_ASSIGN(const auto timeout, daemon::parse_duration(flags.timeout));
   TRY(tool.table(flags.table));
   TRY_ASSIGN(auto* md, tool.md());
   return print_members(

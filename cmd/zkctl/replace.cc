@@ -8,6 +8,7 @@
 #include "cmd/zkctl/verbs.h"
 #include "cmd/zkctl/world.h"
 #include "lib/client/op_driver.h"
+#include "lib/daemon/duration.h"
 #include "lib/daemon/json.h"
 #include "lib/model/operation.h"
 
@@ -289,7 +290,7 @@ base::Result<int> detach(Tool& tool, Plan plan) {
 }  // namespace
 
 base::Result<int> node_replace(Tool& tool, const NodeReplaceFlags& flags) {
-  TRY_ASSIGN(const auto timeout, parse_duration(flags.timeout));
+  TRY_ASSIGN(const auto timeout, daemon::parse_duration(flags.timeout));
   const ServerId from{flags.from}, to{flags.to};
   if (from == to) return fail(Code::usage, "a server cannot replace itself: give the new one another id");
   TRY_ASSIGN(const auto source, need_node(tool, flags.from));
@@ -316,7 +317,7 @@ base::Result<int> node_replace(Tool& tool, const NodeReplaceFlags& flags) {
 }
 
 base::Result<int> node_dead(Tool& tool, const NodeDeadFlags& flags) {
-  TRY_ASSIGN(const auto timeout, parse_duration(flags.timeout));
+  TRY_ASSIGN(const auto timeout, daemon::parse_duration(flags.timeout));
   const ServerId id{flags.id};
   TRY_ASSIGN(const auto node, need_node(tool, flags.id));
   if (node.live() && !flags.force) return fail(daemon::unsafe(flags.id + " is registered: it is alive", "--force"));

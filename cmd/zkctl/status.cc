@@ -3,6 +3,7 @@
 
 #include "cmd/zkctl/verbs.h"
 #include "cmd/zkctl/world.h"
+#include "lib/daemon/duration.h"
 #include "lib/daemon/json.h"
 
 namespace cantle::zkctl {
@@ -204,7 +205,7 @@ void print_json(const Overview& o, const std::string& cluster) {
 }  // namespace
 
 base::Result<int> status(Tool& tool, const StatusFlags& flags) {
-  TRY_ASSIGN(const auto timeout, parse_duration(flags.timeout));
+  TRY_ASSIGN(const auto timeout, daemon::parse_duration(flags.timeout));
   TRY_ASSIGN(const auto o, look(tool, timeout));
   const int exit = flags.problems_only && !o.problems.empty() ? daemon::kExitFindings : daemon::kExitDone;
   if (tool.format() == daemon::Format::json) return print_json(o, tool.flags().cluster), exit;

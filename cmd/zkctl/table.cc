@@ -3,6 +3,7 @@
 
 #include "cmd/zkctl/place.h"
 #include "cmd/zkctl/verbs.h"
+#include "lib/daemon/duration.h"
 #include "lib/daemon/json.h"
 #include "lib/model/operation.h"
 
@@ -127,7 +128,7 @@ base::Status wait_until_served(Tool& tool, const std::string& table, const std::
 
 base::Result<int> table_create(Tool& tool, const TableCreateFlags& flags) {
   if (auto valid = model::validate_table_name(flags.name); !valid) return fail(Code::usage, valid.error().text);
-  TRY_ASSIGN(const auto timeout, parse_duration(flags.timeout));
+  TRY_ASSIGN(const auto timeout, daemon::parse_duration(flags.timeout));
   TRY_ASSIGN(const auto metadata_servers, parse_servers(flags.metadata_servers));
   TRY_ASSIGN(const auto tables, tool.tables());
   for (const auto& table : tables)
@@ -285,7 +286,7 @@ base::Result<int> cat_metadata(Tool& tool, const std::string& name) {
 }
 
 base::Result<int> table_show(Tool& tool, const TableFlags& flags) {
-  TRY_ASSIGN(const auto timeout, parse_duration(flags.timeout));
+  TRY_ASSIGN(const auto timeout, daemon::parse_duration(flags.timeout));
   TRY_ASSIGN(const auto table, tool.table(flags.name));
   TRY_ASSIGN(const auto map, tool.map(flags.name, timeout));
   if (tool.format() == daemon::Format::json) {
@@ -309,7 +310,7 @@ base::Result<int> table_show(Tool& tool, const TableFlags& flags) {
 }
 
 base::Result<int> table_set(Tool& tool, const TableSetFlags& flags) {
-  TRY_ASSIGN(const auto timeout, parse_duration(flags.timeout));
+  TRY_ASSIGN(const auto timeout, daemon::parse_duration(flags.timeout));
   if (flags.value.empty() != flags.fallback) return fail(Code::usage, "give either a value or --default");
   TRY(tool.table(flags.name));
   if (!flags.fallback) TRY(model::validate_option(flags.option, flags.value));
@@ -326,7 +327,7 @@ base::Result<int> table_set(Tool& tool, const TableSetFlags& flags) {
 }
 
 base::Result<int> table_drop(Tool& tool, const TableDropFlags& flags) {
-  TRY_ASSIGN(const auto timeout, parse_duration(flags.timeout));
+  TRY_ASSIGN(const auto timeout, daemon::parse_duration(flags.timeout));
   TRY_ASSIGN(const auto table, tool.table(flags.name));
   if (!flags.accept_loss)
     return fail(daemon::unsafe("dropping " + flags.name + " loses all its records", "--accept-loss"));

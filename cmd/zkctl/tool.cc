@@ -3,7 +3,6 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <charconv>
 
 #include "lib/rpc/peer.h"
 #include "lib/wire/codec.h"
@@ -164,17 +163,6 @@ base::Result<model::StatusReply> Tool::status_of(const ServerId& server, const s
 }
 
 // --- Words -------------------------------------------------------------------------------------
-
-base::Result<base::Duration> parse_duration(const std::string& text) {
-  double number = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  const std::string unit(end, text.data() + text.size());
-  const std::map<std::string, double> units{{"ms", 1e-3}, {"", 1}, {"s", 1}, {"m", 60}, {"h", 3600}};
-  const auto it = units.find(unit);
-  if (error != std::errc{} || it == units.end() || !(number >= 0) || number * it->second > 1e7)
-    return fail(Code::usage, "'" + text + "' is no duration (250ms, 5s, 2m, 1h)");
-  return base::Duration(static_cast<int64_t>(number * it->second * 1e9));
-}
 
 std::vector<std::string> split_list(const std::string& text) {
   std::vector<std::string> words;

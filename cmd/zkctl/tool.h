@@ -85,8 +85,7 @@ class Tool {
   std::unique_ptr<client::MdClient> md_;
 };
 
-base::Result<base::Duration> parse_duration(const std::string& text);  // 250ms, 5s, 2m, 1h; a bare number is seconds
-std::vector<std::string> split_list(const std::string& text);          // "a,b , c"
+std::vector<std::string> split_list(const std::string& text);  // "a,b , c"
 base::Result<std::vector<model::ServerId>> parse_servers(const std::string& list);
 base::Result<std::string> read_value(const std::string& word);  // "-": stdin
 std::string_view name_of(model::PartitionState state);

@@ -8,6 +8,8 @@
 #include "cmd/zkctl/verbs.h"
 #include "cmd/zkctl/world.h"
 
+#include "lib/daemon/duration.h"
+
 namespace cantle::zkctl {
 
 using base::Code;
@@ -116,7 +118,7 @@ Missing missing(Tool& tool, const Condition& c) {
 }  // namespace
 
 base::Result<int> wait(Tool& tool, const WaitFlags& flags) {
-  TRY_ASSIGN(const auto timeout, parse_duration(flags.timeout));
+  TRY_ASSIGN(const auto timeout, daemon::parse_duration(flags.timeout));
   std::vector<Condition> open;
   for (const auto& word : flags.conditions) {
     TRY_ASSIGN(auto condition, parse_condition(word));
