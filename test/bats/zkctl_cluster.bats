@@ -106,6 +106,21 @@ set_rack() { zkctl cat "nodes/info/$1" | sed "s/^rack:.*/rack: $2/" | zkctl set 
   run -0 zkctl fsck
 }
 
+@test "fsck: a child that was split itself is as METADATA says, while METADATA still names it" {
+  new_table deep --replicas 3 --servers p1,p2,p4
+  server kill p4 # METADATA names what has ended until p4 has seen it
+  run -0 zkctl wait node:p4:gone --timeout 20s
+  partc put deep a 1
+  run -0 splitter split deep "$(partc route deep a -o name)" --at m --timeout 60s
+  run -0 splitter split deep "$(partc route deep a -o name)" --at f --timeout 60s
+  run -0 zkctl cat deep --json
+  assert_equal "$(jq '.ended | length' <<<"$output")" 2
+  run -0 zkctl fsck deep
+  server start p4
+  run -0 zkctl wait node:p4:ready table:deep:settled --timeout 60s
+  run -0 zkctl fsck deep
+}
+
 @test "fsck finds an orphan region, a changed one, and a missing one" {
   new_table fs --replicas 1
   local region config
