@@ -144,6 +144,10 @@ void MoverStream::heal(uint64_t number, Instant now, Effects& out) {
   was_through_ = false;
   told_.reset();
   want_snapshot_ = false;
+  // The goal was measured when the map came; the target has confirmed much behind it since.
+  ++shared_.measure;
+  note_goal();
+  out.emplace_back(Measure{shared_.measure, {target_.source}});
   record(now, true, out);
   out.emplace_back(Note{true, "heal", to_string(target_.partition), target_.server.name,
                         "records may be missing there: offering everything"});

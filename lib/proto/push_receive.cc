@@ -89,7 +89,11 @@ void PushServer::Impl::on(const BulkEndArrived& in) {
   const auto admission = admit(m.envelope, Purpose::bulk_end);
   if (admission.kind != Admission::Kind::ok) return;
   Copy& c = *live(admission.log);
-  if (c.heal != 0 && m.healed == c.heal) c.healed.insert(m.envelope.from_assignment);
+  if (c.heal != 0) {
+    if (m.healed == c.heal) c.healed.insert(m.envelope.from_assignment);
+    // Of a stream from before the start: what was lost here lies below its position, so it says nothing.
+    if (!c.healed.contains(m.envelope.from_assignment)) return;
+  }
   auto& end = c.ends[m.envelope.from_assignment];
   if (m.through.lsn > end.lsn || end.epoch < m.through.epoch) end = m.through;
   look_after(*table(m.envelope.table_uuid));
