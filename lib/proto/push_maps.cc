@@ -237,11 +237,29 @@ Copy* PushServer::Impl::older_tenure(const PartitionId& id) const {
   return nullptr;
 }
 
+namespace {
+
+// Of a split's child whose source was on this server: did any of the tenures that it goes on from hold data for sure?
+// One that was only to be filled when it ended may never have been made here (its disk was full, its server away).
+bool parent_was_filled(const model::Metadata& map, const model::Assignment& child) {
+  for (auto source = child.source; !source.none();) {
+    const model::Assignment* parent = nullptr;
+    for (const auto& e : map.ended)
+      for (const auto& a : e.parent_assignments)
+        if (a.id == source) parent = &a;
+    if (parent == nullptr || model::answers_reads(parent->state)) return true;
+    source = parent->source;
+  }
+  return false;
+}
+
+}  // namespace
+
 // Should this copy have data that is not here? A copy that is to be filled has none yet; a new table's has none
 // either, unless this server has acted on that table before (S6).
 bool PushServer::Impl::lost(const Table& t, const model::Assignment& a, const model::Partition* p, bool first) const {
   if (first && self.fresh_under_known_name) return true;
-  if (p != nullptr && continues_here(*p, a)) return true;  // a split's child, whose parent was here
+  if (p != nullptr && continues_here(*p, a) && parent_was_filled(*t.map, a)) return true;
   if (!model::answers_reads(a.state)) return false;
   const bool created = p != nullptr && p->parent.none() && a.source.none() && a.since.value == 1;
   return !created || self.seen.contains(t.uuid);

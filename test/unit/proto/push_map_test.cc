@@ -67,6 +67,26 @@ TEST(PushMap, data_that_should_be_here_and_is_not_ends_the_server) {
   }
 }
 
+// p4 was to be filled with a child and never could make it (a full disk); then that child was split in its turn.
+TEST(PushMap, a_child_of_a_copy_that_never_came_to_be_is_not_lost_unless_it_counted_as_filled) {
+  for (const bool filled : {false, true}) {
+    DriverWorld w;
+    const auto first = w.split({}, {ServerId{"p4"}, ServerId{"p2"}, ServerId{"p3"}});
+    w.must(model::ops::Initialize{w.only().id, first});
+    finalize(w, first, {"p1", "p2", "p3"});
+    const auto parent = *w.map->find("x");
+    if (filled) w.must(model::ops::MarkAvailable{find_assignment(parent, ServerId{"p4"})->id, ServerId{"p4"}});
+    const auto op = model::draw_split(parent, "t", {}, {}, w.random);
+    w.must(op);
+    w.must(model::ops::Initialize{parent.id, op.attempt});
+    w.must(model::ops::FinalizeSplit{parent.id, op.attempt, ready_of(*w.map->find("x"), {"p2", "p3"})});
+    PushRig r(w, "p4");
+    r.install();
+    EXPECT_EQ(r.count<push::Exit>(), filled ? 1u : 0u);
+    EXPECT_EQ(r.take<push::Create>().size(), filled ? 0u : 2u);
+  }
+}
+
 TEST(PushMap, an_unknown_assignment_to_be_filled_is_simply_begun) {
   DriverWorld w;
   w.replace(ServerId{"p3"}, ServerId{"p4"}, true);
