@@ -52,18 +52,21 @@ void Service::live_came() {
     });
 }
 
-// A server's number never changes: it is read once.
+// A data directory's number never changes: it is read once, and again when another directory has taken the name.
 void Service::read_numbers() {
   for (const auto& entry : servers_->all()) {
-    if (entry.active.role != coord::Role::partd || numbers_.contains(entry.id) ||
+    const auto known = numbers_.find(entry.id);
+    if (entry.active.role != coord::Role::partd ||
+        (known != numbers_.end() && known->second.instance == entry.active.instance) ||
         !asking_number_.insert(entry.id).second)
       continue;
-    session_->get(layout_.info(entry.id), nullptr, [this, id = entry.id](base::Result<coord::Node> node) {
-      asking_number_.erase(id);
-      if (!node) return;
-      if (const auto info = coord::parse_info(node->value); info && info->number.value != 0)
-        numbers_[id] = info->number;
-    });
+    session_->get(layout_.info(entry.id), nullptr,
+                  [this, id = entry.id, instance = entry.active.instance](base::Result<coord::Node> node) {
+                    asking_number_.erase(id);
+                    if (!node) return;
+                    if (const auto info = coord::parse_info(node->value); info && info->number.value != 0)
+                      numbers_[id] = {instance, info->number};
+                  });
   }
 }
 

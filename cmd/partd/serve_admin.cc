@@ -114,7 +114,7 @@ void Service::serve_status(const rpc::Call& call, rpc::Responder responder) {
 
 model::ServerNumber Service::number_of(const model::ServerId& server) const {
   const auto it = numbers_.find(server);
-  return it == numbers_.end() ? model::ServerNumber{} : it->second;
+  return it == numbers_.end() ? model::ServerNumber{} : it->second.number;
 }
 
 model::StatusReply Service::status(const std::string& table) {

@@ -52,7 +52,7 @@ base::Status Service::open() {
   auto known = store::DataDir::read(disk_);
   if (!known && known.error().code != Code::not_found) return base::fail(std::move(known).error());
   // At the first start the cluster's uuid is not known yet: the coordination service tells it.
-  if (known) TRY(open_store(known->cluster));
+  if (known) TRY(open_dir(known->cluster));
   coord::Options options;
   options.url = config_.coord;
   options.session_timeout = std::chrono::milliseconds(config_.session_ms);
@@ -68,11 +68,18 @@ store::EngineConfig Service::engine_config() const {
   return engine;
 }
 
-base::Status Service::open_store(const model::ClusterUuid& cluster) {
-  const auto began = loop_.refresh_now();
+// A directory that has been enrolled is opened as a whole at once; at the first start the incarnation is known, and
+// the store opened, only then.
+base::Status Service::open_dir(const model::ClusterUuid& cluster) {
   cluster_ = cluster;
   TRY_ASSIGN(dir_, store::DataDir::open(disk_, {self_, cluster}));
   TRY_ASSIGN(state_, StateFile::load(disk_, random_));
+  if (dir_->identity().number.value != 0) TRY(open_store());
+  return base::ok();
+}
+
+base::Status Service::open_store() {
+  const auto began = loop_.refresh_now();
   TRY_ASSIGN(page_, store::LivePage::create(disk_, dir_->identity().incarnation));
   const auto index_dir =
       config_.index_dir.empty() ? config_.own.data_dir + "/" + std::string(store::kIndexDir) : config_.index_dir;
@@ -144,8 +151,8 @@ void Service::check_cluster() {
 }
 
 void Service::cluster_known(const model::ClusterUuid& cluster) {
-  if (!engine_) {
-    if (auto opened = open_store(cluster); !opened) return fail(opened.error());
+  if (!dir_) {
+    if (auto opened = open_dir(cluster); !opened) return fail(opened.error());
   } else if (cluster != cluster_) {
     return fail({Code::identity, "the data directory belongs to cluster " + to_string(cluster_) + ", and '" +
                                      config_.cluster + "' at " + config_.coord + " is " + to_string(cluster)});
@@ -190,6 +197,7 @@ void Service::enrolled(const Enrollment::Answer& answer) {
       return fail({Code::identity, "this data directory was server number " + to_string(id.number) + ", nodes/info/" +
                                        self_.name + " says " + to_string(answer.number)});
     if (auto set = dir_->set_number(answer.number); !set) return fail(set.error());
+    if (auto opened = open_store(); !opened) return fail(opened.error());
   }
   push::Self self;
   self.server = self_;

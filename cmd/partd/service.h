@@ -114,7 +114,8 @@ class Service {
   };
 
   // service.cc
-  base::Status open_store(const model::ClusterUuid& cluster);
+  base::Status open_dir(const model::ClusterUuid& cluster);
+  base::Status open_store();
   store::EngineConfig engine_config() const;
   void on_coord(coord::Event event);
   void check_cluster();
@@ -289,7 +290,11 @@ class Service {
   std::deque<std::pair<std::string, std::string>> systems_;  // path and text to write
   std::map<std::string, std::string> systems_done_;
   bool writing_system_ = false;
-  std::map<model::ServerId, model::ServerNumber> numbers_;  // of nodes/info
+  struct Numbered {
+    std::string instance;  // the data directory that had it
+    model::ServerNumber number;
+  };
+  std::map<model::ServerId, Numbered> numbers_;  // of nodes/info
   std::set<model::ServerId> asking_number_;
 
   std::unique_ptr<proto::PushServer> machine_;

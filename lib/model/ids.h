@@ -79,7 +79,7 @@ std::string to_string(const Number<Tag, Int>& n) {
 using TxnSeq = Number<struct TxnSeqTag, uint64_t>;  // place in the chain of METADATA files; 1 = creation
 using Epoch = Number<struct EpochTag, uint64_t>;    // quorum: government; push: the server's incarnation
 using Lsn = Number<struct LsnTag, uint64_t>;        // from 1, contiguous within a partition; 0 = before the first
-using Incarnation = Number<struct IncarnationTag, uint64_t>;  // +1 at each start of a server
+using Incarnation = Number<struct IncarnationTag, uint64_t>;  // grows with each start of a server (store/data_dir.h)
 using Region = Number<struct RegionTag, uint32_t>;            // a partition's short number
 using ExtentId = Number<struct ExtentTag, uint32_t>;
 using ServerNumber = Number<struct ServerNumberTag, uint32_t>;  // sequence number of the server's arrival event

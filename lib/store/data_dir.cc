@@ -1,5 +1,6 @@
 #include "lib/store/data_dir.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cstdio>
 
@@ -15,6 +16,7 @@ using base::Code;
 using base::fail;
 
 constexpr size_t kIdMax = 4096;
+constexpr uint64_t kLivesOfANumber = 1'000'000'000;
 constexpr std::string_view kHead = "cantle-id 1\n";
 constexpr std::string_view kLockPath = "id.lock";
 
@@ -68,6 +70,8 @@ base::Result<Identity> decode(std::string_view text) {
   TRY_ASSIGN(id.number.value, number<uint32_t>(own_number));
   return id;
 }
+
+model::Incarnation before_first_life(model::ServerNumber number) { return {number.value * kLivesOfANumber}; }
 
 base::Result<bool> has_data(Disk& disk) {
   for (const char* path : {"journal/root", "index/data.mdb", "push/data.mdb", "meta/data.mdb"}) {
@@ -126,7 +130,7 @@ base::Result<std::unique_ptr<DataDir>> DataDir::open(Disk& disk, const Expected&
   } else {
     return fail(std::move(found).error());
   }
-  id.incarnation = id.incarnation.next();
+  id.incarnation = std::max(id.incarnation, before_first_life(id.number)).next();
   CRASH_POINT("id.before_write");
   TRY(disk.write_whole(kIdPath, encode(id)));
   CRASH_POINT("id.after_write");
@@ -137,6 +141,7 @@ base::Result<std::unique_ptr<DataDir>> DataDir::open(Disk& disk, const Expected&
 base::Status DataDir::set_number(model::ServerNumber n) {
   Identity next = identity_;
   next.number = n;
+  next.incarnation = std::max(next.incarnation, before_first_life(n).next());
   TRY(disk_.write_whole(kIdPath, encode(next)));
   keep_room(disk_, encode(next));
   identity_ = std::move(next);

@@ -10,9 +10,14 @@
 // directory, or an `id` file that is missing beside data (coordination.md, "Start of a server" 1; S6).
 // Whether the server *should* have data is not known here: the caller asks METADATA and Engine::find.
 //
+// Incarnations are compared by whoever knows the server by its name, and an emptied directory does not know how far
+// they had come. So they say first which directory it is: the n-th life of server number N has the incarnation
+// N × 1,000,000,000 + n, and a directory made later has a higher number. Until the number is known they are counted
+// from 1; such a one must be shown to nobody.
+//
 // Invariants
 //   * Two processes never have one directory open for writing at a time (a lock on `id.lock`).
-//   * No incarnation is given out twice.
+//   * No incarnation is given out twice, and none below one of an older directory of the same name.
 //
 // Ownership: does not own the disk. Holds the lock while it lives. Threads: one.
 #pragma once
@@ -28,8 +33,8 @@ namespace cantle::store {
 struct Identity {
   model::ServerId server;
   model::ClusterUuid cluster;
-  model::Incarnation incarnation;  // 1 at the first start
-  model::ServerNumber number;      // 0: not known yet (the arrival event gives it)
+  model::Incarnation incarnation;
+  model::ServerNumber number;  // 0: not known yet (the arrival event gives it)
   friend bool operator==(const Identity&, const Identity&) = default;
 };
 
@@ -47,7 +52,8 @@ class DataDir {
 
   const Identity& identity() const { return identity_; }
   bool first_start() const { return first_; }
-  base::Status set_number(model::ServerNumber number);  // durable when it returns
+  // Durable when it returns; the incarnation is another one then.
+  base::Status set_number(model::ServerNumber number);
 
  private:
   DataDir(Disk& disk, Identity identity, bool first, std::unique_ptr<FileLock> lock);

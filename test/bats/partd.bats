@@ -264,3 +264,28 @@ all_keys() {
   wait_for 20 fresh dropme
   run -3 partc get dropme k
 }
+
+@test "an emptied directory under a name that holds nothing is a new server, however often the old one had started" {
+  local dir=$BATS_TEST_TMPDIR/p9 socket=$CLUSTER_DIR/run/p9.sock from life
+  p9() {
+    spawn "$BATS_TEST_TMPDIR/p9.log" partd run --id p9 --data-dir "$dir" --listen "127.0.0.1:$(free_port)" --socket "$socket"
+    wait_for 20 partc status --at "unix:$socket" --ready
+    # Whoever is to talk to it has heard of this life.
+    wait_for 20 sh -c "$BATS_TEST_DIRNAME/../lib/rpc.py $CLUSTER_DIR/run/p1.sock mover.view '{\"have\":{}}' | jq -e '.peers[] | select(.server == \"p9\" and .live)'"
+  }
+  fresh free
+  partc put free k v
+  for life in 1 2 3; do
+    p9
+    kill -KILL "$SPAWN_PID"
+    wait "$SPAWN_PID" || true
+  done
+  rm -r "$dir"
+  p9
+  from=$(holder free)
+  run -0 zkctl node replace "$from" p9 --table free --timeout 60s
+  run -0 rpc p9 get '{"table":"free","key":"k","level":3,"hop":false}'
+  run -0 zkctl table drop free --accept-loss
+  kill "$SPAWN_PID"
+  wait "$SPAWN_PID" || true
+}

@@ -246,10 +246,8 @@ void Checks::check_table(const std::string& table) {
   for (const auto& [key, acks] : history_.acknowledged_one())
     for (const auto& ack : acks) {
       // By whom it was taken is in the version; a server that never came back may have been the only one to have it.
-      const auto number = ack.version.server().value;
-      auto it = cluster_.hosts.begin();
-      std::advance(it, static_cast<std::ptrdiff_t>(number) - 1);
-      if (key.first == table && !it->second->gone && final_versions[key.second] < ack.version)
+      const Host* by = cluster_.with_number(ack.version.server());
+      if (key.first == table && by && !by->gone && final_versions[key.second] < ack.version)
         fail("acknowledged at one, " + key.second + " is lost: " + to_string(ack.version));
     }
 }

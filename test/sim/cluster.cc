@@ -59,6 +59,23 @@ void Cluster::start_push(Host& host) {
 void Cluster::kill_partd(Host& host) { host.partd.kill(); }
 void Cluster::kill_push(Host& host) { host.push.kill(); }
 
+Host* Cluster::with_number(model::ServerNumber number) {
+  for (auto& [name, h] : hosts)
+    if (h->number == number) return h.get();
+  return nullptr;
+}
+
+void Cluster::wipe(Host& host) {
+  host.partd_node.reset();
+  host.push_node.reset();
+  host.wiped = true;
+  host.number = {};
+  host.medium.wipe();
+  host.index.clear();
+  host.positions.clear();
+  host.last_held.clear();
+}
+
 void Cluster::power_cut(Host& host) {
   host.partd.kill();
   host.push.kill();

@@ -37,7 +37,8 @@ struct Host {
   std::unique_ptr<PartdNode> partd_node;
   std::unique_ptr<PushNode> push_node;
   bool gone = false;   // never comes back: its disk is lost, or an operator gave it up
-  bool wiped = false;  // its disk was taken away: it must never answer again under this name (S6)
+  bool wiped = false;  // its disk was taken away: it must not answer while METADATA says that it holds something (S6)
+  model::ServerNumber number;  // of the arrival event that the present data directory made; 0: none yet
   // What its copies held when the process died: key → version, by table. What a dead server has durable.
   std::map<std::string, std::map<std::string, model::Version>> last_held;
   uint64_t starts = 0;
@@ -69,6 +70,10 @@ struct Cluster {
 
   Host& add_host(const std::string& name);
   Host& host(const std::string& name) { return *hosts.at(name); }
+  // The host whose data directory has this number; null once another directory has taken its place.
+  Host* with_number(model::ServerNumber number);
+  model::ServerNumber arrive() { return {++arrivals_}; }
+  void wipe(Host& host);  // an empty disk under the old name; its processes are dead
   Host* find(const model::ServerId& id) {
     const auto it = hosts.find(id.name);
     return it == hosts.end() ? nullptr : it->second.get();
@@ -78,6 +83,9 @@ struct Cluster {
   void kill_partd(Host& host);
   void kill_push(Host& host);
   void power_cut(Host& host);  // both processes, and what was not synced
+
+ private:
+  uint32_t arrivals_ = 0;
 };
 
 }  // namespace cantle::sim

@@ -39,7 +39,7 @@ PartdNode::PartdNode(Cluster& cluster, Host& host)
       disk_(host.medium, host.partd),
       executor_(host.partd, cluster.times),
       indexes_(host.index) {
-  open_store();
+  open_dir();
 }
 
 PartdNode::~PartdNode() { *here_ = false; }
@@ -49,13 +49,21 @@ void PartdNode::fatal(const std::string& why) {
   process_.kill();
 }
 
-void PartdNode::open_store() {
+void PartdNode::open_dir() {
   auto dir = store::DataDir::open(disk_, {host_.id, cluster_.uuid});
   if (!dir) {
     if (dir.error().code == Code::identity) host_.exit_text = dir.error().text;
     return fatal("data dir: " + to_string(dir.error()));
   }
   dir_ = std::move(*dir);
+  if (dir_->identity().number.value != 0) open_store();
+  if (!process_.alive()) return;
+  session_ = cluster_.coord.open(process_);
+  session_->on_event([this](coord::Event event) { on_coord(event); });
+}
+
+// At the first start the incarnation is known only when the directory has its number.
+void PartdNode::open_store() {
   auto page = store::LivePage::create(disk_, dir_->identity().incarnation);
   if (!page) return fatal("live page: " + to_string(page.error()));
   page_ = std::move(*page);
@@ -76,8 +84,6 @@ void PartdNode::open_store() {
     cluster_.scheduler.note("read_only", host_.id.name, read_only, reason);
     if (machine_) tell_store_state();
   });
-  session_ = cluster_.coord.open(process_);
-  session_->on_event([this](coord::Event event) { on_coord(event); });
 }
 
 void PartdNode::on_coord(coord::Event event) {
@@ -88,39 +94,75 @@ void PartdNode::on_coord(coord::Event event) {
   read_tables();
 }
 
-// Does the cluster know this name already? A new data directory under a known name is an amnesiac (S6).
+// As cmd/partd/enroll.h: a data directory that has no number yet makes an arrival event and gets one, unless METADATA
+// says that what it should have is lost (S6).
 void PartdNode::learn_self() {
   if (learning_) return;
   learning_ = true;
   const auto path = cluster_.maps.layout().info(host_.id);
-  session_->get(path, nullptr, [this, path](base::Result<coord::Node> r) {
-    learning_ = false;
-    const auto again = [this](auto&&...) {
-      process_.after(kRetry, [this, here = here_] {
-        if (*here && session_->connected() && !machine_) learn_self();
-      });
-    };
-    if (r) {
-      const auto info = coord::parse_info(r->value);
-      CHECK(info.has_value());
-      return begin(info->number, true);
-    }
-    if (r.error().code != Code::not_found) return again();
-    coord::NodeInfo info;
-    info.number = {static_cast<uint32_t>(std::distance(cluster_.hosts.begin(), cluster_.hosts.find(host_.id.name))) +
-                   1};
-    info.host = host_.id.name;
-    session_->create(path, coord::info_text(info), coord::CreateMode::persistent,
-                     [this, again, number = info.number](auto made) {
-                       if (!made) return again();
-                       begin(number, false);
-                     });
+  session_->sync(path, [this, path](auto synced) {
+    if (!synced) return learn_again();
+    session_->get(path, nullptr, [this](base::Result<coord::Node> r) {
+      if (r) return arrive(coord::parse_info(r->value).value(), r->stat.version);
+      r.error().code == Code::not_found ? arrive({}, std::nullopt) : learn_again();
+    });
   });
+}
+
+void PartdNode::learn_again() {
+  learning_ = false;
+  process_.after(kRetry, [this, here = here_] {
+    if (*here && session_->connected() && !machine_) learn_self();
+  });
+}
+
+void PartdNode::arrive(coord::NodeInfo info, std::optional<int32_t> version) {
+  const bool known_name = info.number.value != 0 && info.number != host_.number;
+  if (host_.number.value == 0) {
+    if (known_name && named_in_maps()) {
+      host_.exit_text = "METADATA says that " + host_.id.name + " holds something, and this data directory is new";
+      return fatal(host_.exit_text);
+    }
+    host_.number = cluster_.arrive();
+    host_.wiped = false;
+  }
+  const auto done = [this, known_name](bool written) {
+    if (!written) return learn_again();
+    learning_ = false;
+    begin(host_.number, known_name);
+  };
+  if (version && info.number == host_.number) return done(true);
+  info.number = host_.number;
+  info.host = host_.id.name;
+  const auto path = cluster_.maps.layout().info(host_.id);
+  if (version)
+    session_->set(path, coord::info_text(info), *version, [done](auto set) { done(set.has_value()); });
+  else
+    session_->create(path, coord::info_text(info), coord::CreateMode::persistent,
+                     [done](auto made) { done(made.has_value()); });
+}
+
+bool PartdNode::named_in_maps() const {
+  const auto named = [&](const std::vector<model::Assignment>& assignments) {
+    return std::any_of(assignments.begin(), assignments.end(), [&](const auto& a) { return a.server == host_.id; });
+  };
+  for (const auto& table : cluster_.maps.tables()) {
+    const MapPtr map = cluster_.maps.current(table);
+    if (map->dropped) continue;
+    for (const auto& p : map->partitions)
+      if (named(p.assignments) || (p.split && (named(p.split->low.assignments) || named(p.split->high.assignments))))
+        return true;
+  }
+  return false;
 }
 
 void PartdNode::begin(model::ServerNumber number, bool known_name) {
   if (machine_) return;
-  if (dir_->identity().number != number && !dir_->set_number(number)) return fatal("cannot write the id file");
+  if (dir_->identity().number != number) {
+    if (!dir_->set_number(number)) return fatal("cannot write the id file");
+    open_store();
+    if (!process_.alive()) return;
+  }
   push::Self self;
   self.server = host_.id;
   self.number = number;

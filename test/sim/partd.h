@@ -11,6 +11,7 @@
 #include <memory>
 #include <set>
 
+#include "lib/coord/layout.h"
 #include "lib/proto/push_server.h"
 #include "lib/store/data_dir.h"
 #include "test/sim/cluster.h"
@@ -51,9 +52,13 @@ class PartdNode {
   };
 
   // partd.cc: start, coordination, maps
+  void open_dir();
   void open_store();
   void on_coord(coord::Event event);
   void learn_self();
+  void learn_again();
+  void arrive(coord::NodeInfo info, std::optional<int32_t> version);
+  bool named_in_maps() const;
   void begin(model::ServerNumber number, bool known_name);
   void register_active();
   void read_live();

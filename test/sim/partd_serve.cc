@@ -334,7 +334,7 @@ ViewAnswer PartdNode::view() {
     const auto it = live_.find(server);
     peer.live = it != live_.end();
     peer.incarnation = server == host_.id ? incarnation() : peer.live ? it->second : machine_->peer_incarnation(server);
-    peer.number = {static_cast<uint32_t>(std::distance(cluster_.hosts.begin(), cluster_.hosts.find(server.name))) + 1};
+    if (const Host* host = cluster_.find(server)) peer.number = host->number;
     v.peers.push_back(std::move(peer));
   }
   return answer;

@@ -136,13 +136,7 @@ std::vector<Fn> PushWorld::strikes() {
       // Started meanwhile by whoever else meant to: not under its feet.
       cluster_.kill_partd(h);
       cluster_.kill_push(h);
-      h.partd_node.reset();
-      h.push_node.reset();
-      h.wiped = true;
-      h.medium.wipe();
-      h.index.clear();
-      h.positions.clear();
-      h.last_held.clear();
+      cluster_.wipe(h);
       revive(h, 50ms);
     });
   });

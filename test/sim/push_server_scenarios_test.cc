@@ -13,15 +13,44 @@ TEST(SimPush, s06_an_amnesiac_under_an_old_name_does_not_start) {
   s.fill(20);
   s.kill("p2");
   Host& p2 = s.world.host("p2");
-  p2.wiped = true;
-  p2.medium.wipe();
-  p2.index.clear();
-  p2.positions.clear();
-  p2.last_held.clear();
+  s.world.cluster().wipe(p2);
   s.start("p2");
   s.run(3s);
   EXPECT_NE(p2.exit_text, "") << "it runs, and others count on it";
   EXPECT_FALSE(p2.partd.alive());
+  s.settle();
+}
+
+// S6: a new disk under an old name to which METADATA gives nothing is a new server. That the others have seen later
+// lives of the old directory must not hold against it.
+TEST(SimPush, s06_an_empty_disk_under_a_free_name_is_a_new_server) {
+  Scenario s(66);
+  s.fill(20);
+  Host& p4 = s.world.host("p4");
+  s.world.oper().replace("t", s.map()->partitions[0].region, "p3", "p4", false);
+  const auto has = [&](const char* name) {
+    return model::find_assignment(s.map()->partitions[0], model::ServerId{name}) != nullptr;
+  };
+  EXPECT_TRUE(s.world.wait([&] { return has("p4") && !has("p3"); }, 30s));
+  for (int i = 0; i < 4; ++i) {  // lives that the others hear of
+    s.kill("p4");
+    s.start("p4");
+    s.run(2s);
+  }
+  s.world.oper().replace("t", s.map()->partitions[0].region, "p4", "p3", false);
+  EXPECT_TRUE(s.world.wait([&] { return has("p3") && !has("p4"); }, 30s));
+  s.run(3s);
+  s.kill("p4");
+  const auto before = p4.number;
+  s.world.cluster().wipe(p4);
+  s.start("p4");
+  s.run(3s);
+  EXPECT_EQ(p4.exit_text, "");
+  EXPECT_TRUE(p4.partd.alive());
+  EXPECT_GT(p4.number, before);
+  s.world.oper().replace("t", s.map()->partitions[0].region, "p3", "p4", false);
+  EXPECT_TRUE(s.world.wait([&] { return has("p4") && !has("p3"); }, 30s)) << "p4 is not filled";
+  EXPECT_TRUE(s.write("p4", "k001", Level::all).has_value());
   s.settle();
 }
 

@@ -37,17 +37,43 @@ TEST(DataDir, each_start_has_an_incarnation_of_its_own) {
   Dir dir;
   RealDisk disk(dir.path);
   EXPECT_EQ(DataDir::read(disk).error().code, Code::not_found);
-  for (uint64_t i = 1; i <= 3; i++) {
+  for (uint64_t i = 1; i <= 3; i++) {  // without a number, as metadata servers are
     auto data = DataDir::open(disk, kExpected);
     ASSERT_TRUE(data);
     EXPECT_EQ((*data)->identity().incarnation.value, i);
     EXPECT_EQ((*data)->first_start(), i == 1);
-    if (i == 1) {
-      ASSERT_TRUE((*data)->set_number({17}));
-    }
     EXPECT_EQ(DataDir::open(disk, kExpected).error().code, Code::conflict);  // one process at a time
   }
-  EXPECT_EQ(DataDir::read(disk)->number.value, 17U);
+}
+
+// Whoever knows the server by its name compares incarnations: those of a new directory must not be behind.
+TEST(DataDir, every_life_of_a_newer_directory_is_later_than_any_of_an_older_one) {
+  model::Incarnation last;
+  for (const uint32_t number : {1U, 2U, 17U, UINT32_MAX}) {
+    Dir dir;
+    RealDisk disk(dir.path);
+    for (uint64_t i = 1; i <= 3; i++) {
+      auto data = DataDir::open(disk, kExpected);
+      ASSERT_TRUE(data);
+      if (i == 1) {
+        ASSERT_TRUE((*data)->set_number({number}));
+        EXPECT_EQ(DataDir::read(disk)->incarnation, (*data)->identity().incarnation);  // durable
+      }
+      EXPECT_EQ((*data)->identity().incarnation.value, number * uint64_t{1'000'000'000} + i);
+      EXPECT_GT((*data)->identity().incarnation, last);
+      last = (*data)->identity().incarnation;
+    }
+    EXPECT_EQ(DataDir::read(disk)->number.value, number);
+  }
+}
+
+TEST(DataDir, a_start_that_ended_before_it_had_a_number_is_no_life_that_anybody_saw) {
+  Dir dir;
+  RealDisk disk(dir.path);
+  for (int i = 0; i < 2; i++) ASSERT_TRUE(DataDir::open(disk, kExpected));
+  auto data = DataDir::open(disk, kExpected);
+  ASSERT_TRUE((*data)->set_number({5}));
+  EXPECT_EQ((*data)->identity().incarnation.value, 5'000'000'001U);
 }
 
 TEST(DataDir, somebody_elses_directory_and_a_lost_id_are_refused) {
