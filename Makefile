@@ -173,8 +173,10 @@ bench: deps ## the figures, as ratios in one run
 FUZZERS := $(patsubst test/fuzz/%.cc,%,$(wildcard test/fuzz/fuzz_*.cc))
 FUZZ_SECONDS ?= 300
 FUZZ_SOURCES := $(wildcard lib/base/*.cc lib/model/*.cc lib/wire/*.cc lib/store/*.cc lib/io/*.cc lib/rpc/*.cc)
-FUZZ_SOURCES += lib/client/split_plan.cc $(wildcard lib/coord/layout*.cc)
+FUZZ_SOURCES += $(addprefix lib/client/,split_plan.cc json.cc $(notdir $(wildcard lib/client/format*.cc))) lib/daemon/json.cc
+FUZZ_SOURCES += $(wildcard lib/coord/layout*.cc)
 FUZZ_OBJ := build/fuzz/obj
+.PRECIOUS: $(FUZZ_OBJ)/%.o
 $(FUZZ_OBJ)/%.o: %.cc
 	@mkdir -p $(@D)
 	@echo "  FUZZ  $<"
