@@ -46,9 +46,9 @@ everything_is_there() {
 
 @test "R26: started again before its old session ended, a server is registered as its new life" {
   three_servers
-  local life i
+  local life
   life=$(incarnation p2)
-  for i in 1 2 3 4 5; do
+  for _ in 1 2 3 4 5; do
     life=$((life + 1))
     server kill p2
     server start p2 --no-wait

@@ -1,6 +1,8 @@
 #!/usr/bin/env bats
 # What happens to a partition server whose disk lies, tears, fills up or is wiped (store.md, faults.md R01 to R11).
 # Each test has a cluster of its own: three replicas, so that what one loses the others have.
+# A test is a function of its own process: what `run` sets there is meant there.
+# shellcheck disable=SC2030,SC2031
 load ../lib/cluster
 
 setup() {
