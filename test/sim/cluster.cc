@@ -69,6 +69,7 @@ void Cluster::wipe(Host& host) {
   host.partd_node.reset();
   host.push_node.reset();
   host.wiped = true;
+  host.wiped_at = scheduler.now();
   host.number = {};
   host.medium.wipe();
   host.index.clear();

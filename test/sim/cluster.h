@@ -38,6 +38,7 @@ struct Host {
   std::unique_ptr<PushNode> push_node;
   bool gone = false;   // never comes back: its disk is lost, or an operator gave it up
   bool wiped = false;  // its disk was taken away: it must not answer while METADATA says that it holds something (S6)
+  Instant wiped_at{};
   model::ServerNumber number;  // of the arrival event that the present data directory made; 0: none yet
   // What its copies held when the process died: key → version, by table. What a dead server has durable.
   std::map<std::string, std::map<std::string, model::Version>> last_held;
