@@ -45,7 +45,7 @@ void Chores::tick(TableAgent& agent) {
     if (op.runner->ended()) {
       op.runner.reset();
       op.alone = false;
-      op.maybe_ours = true;
+      op.maybe_ours_until = now() + kMaybeOurs;
     }
   }
   const auto* file = agent.current();
@@ -77,10 +77,13 @@ void Chores::tick(TableAgent& agent) {
 
 void Chores::drive(TableAgent& agent, Table& table, const model::Metadata& map) {
   const auto now_there = operations_of(map);
-  std::erase_if(table.operations,
-                [&](const auto& entry) { return !now_there.contains(entry.first) && !entry.second.runner; });
+  for (auto& [attempt, op] : table.operations) op.in_metadata = now_there.contains(attempt);
+  std::erase_if(table.operations, [at = now()](const auto& entry) {
+    const auto& op = entry.second;
+    return !op.in_metadata && !op.runner && op.maybe_ours_until <= at;
+  });
   for (auto& [attempt, op] : table.operations)
-    if (op.maybe_ours && !op.runner && !op.asking) look_for_task(agent, table, attempt);
+    if (now() < op.maybe_ours_until && !op.runner && !op.asking) look_for_task(agent, table, attempt);
   if (!agent.first_live_member()) return;
   for (const auto& [attempt, is_split] : now_there) {
     if (table.operations.size() >= kDrivenAtOnce && !table.operations.contains(attempt)) break;
@@ -108,8 +111,7 @@ void Chores::look_for_task(TableAgent& agent, Table& table, const model::Attempt
                                  [](base::Result<base::Nothing>) {});
           return;
         }
-        if (there || there.error().code == base::Code::not_found) op.maybe_ours = false;
-        if (there || there.error().code != base::Code::not_found || !t->agent->first_live_member()) {
+        if (there || there.error().code != base::Code::not_found || !op.in_metadata || !t->agent->first_live_member()) {
           op.alone = false;
           return;
         }

@@ -23,6 +23,7 @@ namespace cantle::meta {
 
 constexpr base::Duration kUndrivenFor = std::chrono::seconds(5);
 constexpr base::Duration kDriveEvery = std::chrono::seconds(1);
+constexpr base::Duration kMaybeOurs = std::chrono::seconds(30);
 constexpr base::Duration kSweepEndedEvery = std::chrono::seconds(3);
 constexpr base::Duration kRegionsEvery = std::chrono::minutes(10);
 constexpr base::Duration kRegionsKept = std::chrono::hours(24);
@@ -46,7 +47,10 @@ class Chores {
     bool is_split = true;
     base::Instant alone_since;  // since when no task was seen
     bool asking = false, alone = false;
-    bool maybe_ours = false;  // a runner ended: its task may stand there yet, under our session
+    // Until then our session may have a task that nobody drives under: a runner ended, and its removal may be lost, or
+    // its creation come later than everything that we have read since.
+    base::Instant maybe_ours_until;
+    bool in_metadata = true;
     std::unique_ptr<OpRunner> runner;
   };
   struct Table {

@@ -168,6 +168,30 @@ TEST(SimMetadata, sim_s39_a_split_that_nobody_drives_ends_with_the_point_it_bega
   EXPECT_EQ(w.current()->partitions[1].id, op.high.id);
 }
 
+// The creation of m2's task comes late: after m2 has looked in vain, and when m1 is back and is the one to drive.
+TEST(SimMetadata, sim_s39_a_task_that_comes_late_keeps_nobody_from_driving) {
+  for (uint64_t seed = 1; seed <= 20; ++seed) {
+    MdWorld w(seed, quiet());
+    w.set_up();
+    w.kill(w.host("m1"));
+    w.scheduler().run_for(4s);  // m1's session is over: m2 is the first that lives
+    base::SeededRandom random(seed);
+    const auto op = model::draw_split(w.current()->partitions.front(), "m", {{"p3"}, {"p4"}, {"p5"}}, {}, random);
+    ASSERT_EQ(told(w, {op}, 3).what, Told::What::made);
+    w.set_partds(false);
+    w.scheduler().run_for(4s);
+    w.coord().faults().late_change = 1;
+    w.scheduler().run_for(std::chrono::milliseconds(800 + 100 * seed));
+    w.coord().faults().late_change = 0;
+    w.start(w.host("m1"));
+    w.scheduler().run_for(3s);
+    w.set_partds(true);
+    w.finish();
+    EXPECT_EQ(w.violated(), "") << "seed " << seed;
+    EXPECT_EQ(w.current()->partitions.size(), 2U);
+  }
+}
+
 TEST(SimMetadata, sim_s41_no_committed_map_has_a_hole_or_an_overlap) {
   run_seeds("metadata s41", 40, [](uint64_t seed) {
     MdOptions o;
