@@ -60,6 +60,7 @@ void Service::write(wire::WriteRequest& request, std::string_view method, rpc::R
   asked.deadline = loop_.now() + request.deadline();
   asked.hop = request.hop;
   asked.version = request.version;
+  asked.after = request.after;
   input(asked);
   flush_soon();
 }

@@ -137,6 +137,7 @@ class GetFlow final : public Flow {
   }
   base::Status succeeded(std::string_view result) override {
     TRY_ASSIGN(auto reply, wire::decode<model::GetReply>(result));
+    client_.saw(reply.version);
     done_(std::move(reply));
     return base::ok();
   }

@@ -100,6 +100,11 @@ class Client {
   void call(const model::ServerId& server, std::string method, std::string params, base::Duration timeout,
             Done<std::string_view> done);
 
+  // The next write is to come after this version. What this client itself wrote or got counts without it.
+  void saw(const model::Version& version) {
+    if (!version.none()) newest_ = std::max(newest_.value_or(version), version);
+  }
+
   const ClientCounts& counts() const { return counts_; }
   Servers& servers() { return servers_; }
   io::Loop& loop() { return loop_; }
@@ -130,6 +135,7 @@ class Client {
   base::SystemRandom random_;
   Health health_;
   ClientCounts counts_;
+  std::optional<model::Version> newest_;  // that it wrote or read: the next write comes after it
   std::map<std::string, Table> tables_;
   std::map<model::ServerId, std::unique_ptr<rpc::Peer>> peers_;
   std::list<std::unique_ptr<io::Timer>> timers_;

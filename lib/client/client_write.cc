@@ -81,6 +81,7 @@ class WriteFlow final : public Flow {
     request.hop = false;
     request.deadline_ms = deadline_ms;
     request.version = attempts_.version();
+    request.after = client_.newest_;
     return wire::encode(request);
   }
   std::string encode(model::TxnSeq txnseq, uint32_t deadline_ms) override {
@@ -105,10 +106,14 @@ class WriteFlow final : public Flow {
     auto reply = wire::decode<model::WriteReply>(result);
     // It was acknowledged, whatever else the answer says.
     if (!reply) return base::fail(Code::outcome_unknown, "unreadable acknowledgement: " + reply.error().text);
+    client_.saw(reply->version);
     done_(std::move(*reply));
     return base::ok();
   }
-  void failed(const base::Error& error) override { done_(base::fail(error)); }
+  void failed(const base::Error& error) override {
+    if (attempts_.version()) client_.saw(*attempts_.version());
+    done_(base::fail(error));
+  }
 
   const WriteOptions options_;
   std::vector<model::BatchOp> ops_;

@@ -54,14 +54,16 @@ struct GetReply {
 
 // --- put, delete, batch ---------------------------------------------------------------------------
 // `version`: of an OUTCOME_UNKNOWN answer (its `detail`, in hex) to repeat the same write; 20 bytes.
+// `after`: the newest version that this client wrote or read; the new one is stamped above it, whichever server takes
+// it and whatever its clock says. 20 bytes.
 struct PutRequest {
   std::string table, key, value;
   TxnSeq txnseq;
   Level level = Level::majority;
   bool hop = true;
   uint32_t deadline_ms = 0;
-  std::optional<Version> version;
-  CANTLE_FIELDS(table, key, value, txnseq, level, hop, deadline_ms, version)
+  std::optional<Version> version, after;
+  CANTLE_FIELDS(table, key, value, txnseq, level, hop, deadline_ms, version, after)
 };
 struct DeleteRequest {
   std::string table, key;
@@ -69,8 +71,8 @@ struct DeleteRequest {
   Level level = Level::majority;
   bool hop = true;
   uint32_t deadline_ms = 0;
-  std::optional<Version> version;
-  CANTLE_FIELDS(table, key, txnseq, level, hop, deadline_ms, version)
+  std::optional<Version> version, after;
+  CANTLE_FIELDS(table, key, txnseq, level, hop, deadline_ms, version, after)
 };
 struct BatchOp {
   Op op = Op::put;
@@ -85,8 +87,8 @@ struct BatchRequest {
   Level level = Level::majority;
   bool hop = true;
   uint32_t deadline_ms = 0;
-  std::optional<Version> version;
-  CANTLE_FIELDS(table, ops, txnseq, level, hop, deadline_ms, version)
+  std::optional<Version> version, after;
+  CANTLE_FIELDS(table, ops, txnseq, level, hop, deadline_ms, version, after)
 };
 struct WriteReply {
   Version version;

@@ -98,6 +98,7 @@ struct WriteAsked {
   base::Instant deadline;
   bool hop = false;
   std::optional<model::Version> version;  // a repeat of an unknown outcome
+  std::optional<model::Version> after;    // stamp it above this one: the client's own write before it
 };
 struct Flush {};  // the turn's requests are all there: blocks may be closed
 // The gathered block is durable and has these LSNs, or it is known not to be in the log.

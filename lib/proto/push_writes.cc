@@ -72,6 +72,9 @@ std::optional<base::Error> PushServer::Impl::refuse_write(const WriteAsked& in) 
     return with_retry({Code::overloaded, "too many writes are under way"});
   if (in.version && (in.version->none() || too_far_ahead(*in.version, now.wall)))
     return base::Error{Code::invalid, "version " + to_string(*in.version) + " is ahead of this server's clock"};
+  if (in.after && too_far_ahead(*in.after, now.wall))
+    return with_retry({Code::unavailable, "this server's clock is behind version " + to_string(*in.after) +
+                                              ", after which the write is to come"});
   return std::nullopt;
 }
 
@@ -115,6 +118,8 @@ void PushServer::Impl::gather(Table& t, const model::Partition& p, Copy& c, Side
     waiting_batches++;
   }
   Batch& b = batches.at(open);
+  // A failover within one millisecond, or to a server whose clock is behind: the same client's next write still wins.
+  if (newest && in.after) hlc.observe(*in.after);
   const auto version = newest ? hlc.stamp(now.wall) : *in.version;
   if (!newest) hlc.observe(version);
   if (b.count == 0 || version < b.low) b.low = version;

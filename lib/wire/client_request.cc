@@ -113,6 +113,7 @@ base::Result<WriteRequest> decode_one(std::string_view params, model::Op op) {
     if (name == "value" && op == model::Op::put) return in.text(&one.value);
     if (common(r, name, in, &ok)) return ok;
     if (name == "version") return version(r.version, in, status);
+    if (name == "after") return version(r.after, in, status);
     return in.skip();
   }));
   r.ops.push_back(one);
@@ -200,6 +201,7 @@ base::Result<WriteRequest> decode_batch(std::string_view params) {
     }
     if (common(r, name, in, &ok)) return ok;
     if (name == "version") return version(r.version, in, status);
+    if (name == "after") return version(r.after, in, status);
     return in.skip();
   });
   if (too_many) return base::fail(std::move(status).error());

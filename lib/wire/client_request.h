@@ -42,7 +42,7 @@ struct WriteOp {
 struct WriteRequest : RequestCommon {
   std::vector<WriteOp> ops;
   std::vector<std::string_view> keys;
-  std::optional<model::Version> version;
+  std::optional<model::Version> version, after;
   size_t bytes = 0;         // encoded, at most
   std::string_view params;  // the whole, for passing on
 };

@@ -98,6 +98,17 @@ TEST_F(ClientTest, a_write_whose_server_dies_on_it_is_repeated_elsewhere) {
   EXPECT_EQ(cluster.records["a"], "1");
 }
 
+TEST_F(ClientTest, a_write_says_what_it_comes_after) {
+  const auto first = model::Version::make(5, 0, {1}, {1}), second = model::Version::make(6, 0, {1}, {1});
+  cluster.stamp = second;
+  EXPECT_TRUE(put("a", "1"));
+  cluster.stamp = first;  // another server, whose clock is behind
+  EXPECT_TRUE(put("b", "1"));
+  EXPECT_TRUE(get("a"));
+  EXPECT_TRUE(batch({"a", "b"}, true));
+  EXPECT_EQ(cluster.afters, (std::vector<std::optional<model::Version>>{std::nullopt, second, second}));
+}
+
 TEST_F(ClientTest, refusals_that_will_pass_are_waited_for) {
   int calls = 0;
   cluster.before = [&](const std::string&, std::string_view) -> std::optional<Error> {

@@ -92,6 +92,8 @@ class FakeCluster : public Servers, public MapSource {
   std::map<std::string, std::string> records;
   std::vector<std::string> log;                         // "p1 put a"
   std::vector<std::optional<model::Version>> versions;  // of writes
+  std::vector<std::optional<model::Version>> afters;    // of writes
+  model::Version stamp;                                 // of every answer
   uint64_t fetches = 0;
 
   const ServerEntry* find(const model::ServerId& id) const override {
@@ -138,20 +140,23 @@ class FakeCluster : public Servers, public MapSource {
 
   std::string apply(const rpc::Call& call) {
     model::WriteReply reply;
+    reply.version = stamp;
     if (call.method == "get") {
       const auto key = wire::decode<model::GetRequest>(call.params)->key;
       if (!records.contains(key)) return "";
-      return wire::encode(model::GetReply{.value = records[key], .version = {}});
+      return wire::encode(model::GetReply{.value = records[key], .version = stamp});
     }
     if (call.method == "put") {
       const auto r = wire::decode<model::PutRequest>(call.params);
       records[r->key] = r->value;
       versions.push_back(r->version);
+      afters.push_back(r->after);
     } else if (call.method == "delete") {
       records.erase(wire::decode<model::DeleteRequest>(call.params)->key);
     } else if (call.method == "batch") {
       const auto r = wire::decode<model::BatchRequest>(call.params);
       versions.push_back(r->version);
+      afters.push_back(r->after);
       for (const auto& op : r->ops) {
         if (op.op == model::Op::put)
           records[op.key] = op.value;

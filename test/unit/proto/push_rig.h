@@ -62,7 +62,7 @@ class PushRig {
   }
   uint64_t write(const std::vector<std::string>& keys, Level level, base::Duration deadline = std::chrono::seconds(2),
                  bool flush = true, std::optional<model::Version> version = {}, model::TxnSeq txnseq = {},
-                 bool hop = false) {
+                 bool hop = false, std::optional<model::Version> after = {}) {
     std::vector<std::string_view> views(keys.begin(), keys.end());
     push::WriteAsked in;
     in.request = ++last_request;
@@ -73,6 +73,7 @@ class PushRig {
     in.level = level;
     in.deadline = now.at + deadline;
     in.version = version;
+    in.after = after;
     in.hop = hop;
     feed(in);
     if (flush) feed(push::Flush{});

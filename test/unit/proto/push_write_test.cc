@@ -121,6 +121,20 @@ TEST(PushWrite, a_repeat_with_the_version_of_an_unknown_outcome_is_the_same_writ
   EXPECT_EQ(r.answer(r.write({"a"}, Level::one, 2s, true, ahead)), "INVALID");
 }
 
+// A failover within one millisecond, or to a server whose clock is behind: the client's next write must not lose.
+TEST(PushWrite, a_write_is_stamped_above_what_its_client_saw) {
+  DriverWorld w;
+  PushRig r(w);
+  r.install();
+  const auto seen = model::Version::make(r.now.wall + 3000, 7, {9}, {9});
+  const auto id = r.write({"a"}, Level::one, 2s, true, {}, {}, false, seen);
+  ASSERT_EQ(r.answer(id), "ok");
+  EXPECT_GT(r.reply(id).version, seen);
+  EXPECT_TRUE(r.take<push::Append>().at(0).newest);
+  const auto ahead = model::Version::make(r.now.wall + 9000, 0, {9}, {9});
+  EXPECT_EQ(r.answer(r.write({"a"}, Level::one, 2s, true, {}, {}, false, ahead)), "UNAVAILABLE");
+}
+
 TEST(PushWrite, versions_never_go_back_whatever_the_clock_does) {
   DriverWorld w(1, 1, 1);
   PushRig r(w);

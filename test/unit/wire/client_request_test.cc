@@ -30,6 +30,7 @@ TEST(ClientRequest, says_what_the_struct_says) {
   r.hop = false;
   r.deadline_ms = 1234;
   r.version = model::Version::make(5, 6, {7}, {8});
+  r.after = model::Version::make(4, 6, {7}, {8});
   const auto bytes = encode(r);
   const auto got = decode_put(bytes);
   ASSERT_TRUE(got);
@@ -41,6 +42,7 @@ TEST(ClientRequest, says_what_the_struct_says) {
   EXPECT_FALSE(got->hop);
   EXPECT_EQ(got->deadline(), std::chrono::milliseconds(1234));
   EXPECT_EQ(got->version, r.version);
+  EXPECT_EQ(got->after, r.after);
 }
 
 TEST(ClientRequest, has_the_defaults_of_the_struct) {
