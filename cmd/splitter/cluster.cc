@@ -141,6 +141,27 @@ base::Result<const model::Partition*> find_partition(const model::Metadata& map,
   return base::fail(Code::not_found, "'" + word + "' names no partition of " + map.name);
 }
 
+namespace {
+
+// A finished split is soon swept from METADATA; the region of its parent says how it ended.
+base::Result<std::optional<FoundAttempt>> past_attempt(Cluster& cluster, const model::AttemptId& attempt,
+                                                       const std::string& table) {
+  TRY_ASSIGN(const auto d, cluster.distribution(table));
+  TRY_ASSIGN(const auto names, cluster.coord().children_or_none(cluster.layout().regions(d)));
+  for (const auto& name : names) {
+    const auto node = cluster.coord().get(cluster.layout().regions(d) + "/" + name);
+    if (!node && node.error().code == Code::not_found) continue;
+    if (!node) return base::fail(node.error());
+    const auto region = coord::parse_region(node->value);
+    if (!region || region->attempt != attempt) continue;
+    if (region->state == coord::RegionState::split) return FoundAttempt{.table = table, .ended = true};
+    if (region->state == coord::RegionState::aborted) return FoundAttempt{.table = table, .aborted = true};
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
 base::Result<FoundAttempt> find_attempt(Cluster& cluster, const model::AttemptId& attempt, const std::string& table) {
   std::vector<std::string> tables{table};
   if (table.empty()) {
@@ -151,12 +172,16 @@ base::Result<FoundAttempt> find_attempt(Cluster& cluster, const model::AttemptId
     if (!map && table.empty() && map.error().code == Code::no_such_table) continue;
     if (!map) return base::fail(std::move(map).error());
     const auto* p = (*map)->partitions.by_attempt(attempt);
-    if (p != nullptr && p->split && p->split->attempt == attempt) return FoundAttempt{name, *map, false};
+    if (p != nullptr && p->split && p->split->attempt == attempt) return FoundAttempt{.table = name};
     for (const auto& e : (*map)->ended)
-      if (e.attempt == attempt) return FoundAttempt{name, *map, true};
+      if (e.attempt == attempt) return FoundAttempt{.table = name, .ended = true};
+  }
+  for (const auto& name : tables) {
+    TRY_ASSIGN(const auto past, past_attempt(cluster, attempt, name));
+    if (past) return *past;
   }
   return base::fail(Code::not_found,
-                    "no table has a split " + to_string(attempt) + ": it was finished or aborted some time ago");
+                    "no table has a split " + to_string(attempt) + ": it was finished or aborted more than a day ago");
 }
 
 }  // namespace cantle::splitter

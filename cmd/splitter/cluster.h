@@ -57,11 +57,12 @@ class Cluster {
 // byte).
 base::Result<const model::Partition*> find_partition(const model::Metadata& map, const std::string& word);
 
-// Where an attempt stands: the table and its map. not_found: no map names it.
+// Where an attempt stands: the table, and its map while that names it; after that the region nodes of the family tell
+// how it ended, for a day. not_found: nothing names it.
 struct FoundAttempt {
   std::string table;
-  MapPtr map;
-  bool ended = false;  // it is finished, and the map still tells of it
+  bool ended = false;  // it is finished
+  bool aborted = false;
 };
 base::Result<FoundAttempt> find_attempt(Cluster& cluster, const model::AttemptId& attempt, const std::string& table);
 

@@ -107,7 +107,13 @@ base::Result<int> follow(const daemon::GlobalFlags& global, const AttemptFlags& 
   TRY_ASSIGN(const auto found, find_attempt(cluster, attempt, flags.table));
   std::vector<std::pair<std::string, Cell>> members{{"table", found.table}, {"attempt", to_string(attempt)}};
   if (aborts && found.ended) return base::fail(Code::conflict, "the split is finished: it cannot be aborted any more");
-  TRY_ASSIGN(const auto driven, drive(cluster, found.table, attempt, {drives, aborts, flags.progress, flags.timeout}));
+  if (found.ended) return report(global, std::move(members), {DriveEnd::done, "", 0}, to_string(attempt));
+  if (found.aborted && !aborts)
+    return report(global, std::move(members), {DriveEnd::aborted, "some time ago", 0}, to_string(attempt));
+  Driven driven{DriveEnd::aborted, "", 0};
+  if (!found.aborted) {
+    TRY_ASSIGN(driven, drive(cluster, found.table, attempt, {drives, aborts, flags.progress, flags.timeout}));
+  }
   if (!aborts) return report(global, std::move(members), driven, to_string(attempt));
   if (driven.end == DriveEnd::done)
     return base::fail(Code::conflict, "the split was finished before it could be aborted");

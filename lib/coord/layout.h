@@ -204,7 +204,8 @@ struct RegionNode {
   model::Region parent;
   bool has_children = false;  // from SPLIT on
   model::Region left, right;
-  std::string split;  // the split point, a routing key
+  std::string split;         // the split point, a routing key
+  model::AttemptId attempt;  // of its split; of the one that was to make it, while creating and once aborted
   friend bool operator==(const RegionNode&, const RegionNode&) = default;
 };
 std::string region_text(const RegionNode& region);

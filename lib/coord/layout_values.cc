@@ -280,6 +280,7 @@ std::string region_text(const RegionNode& region) {
   if (region.has_children) {
     lines.add("left", region.left.value).add("right", region.right.value).add("split", base::escape(region.split));
   }
+  if (!region.attempt.none()) lines.add("attempt", to_string(region.attempt));
   return lines.text();
 }
 
@@ -292,6 +293,9 @@ base::Result<RegionNode> parse_region(std::string_view text) {
   r.has_parent = lines.find("parent") != nullptr;
   if (r.has_parent) {
     TRY_ASSIGN(r.parent.value, number_as<uint32_t>(lines.need_number("parent"), "parent"));
+  }
+  if (lines.find("attempt") != nullptr) {
+    TRY_ASSIGN(r.attempt, need_id<model::AttemptId>(lines, "attempt"));
   }
   r.has_children = lines.find("left") != nullptr;
   if (!r.has_children) return r;

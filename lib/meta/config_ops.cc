@@ -22,6 +22,7 @@ RegionNode of_partition(const Partition& p) {
     node.left = p.split->low.region;
     node.right = p.split->high.region;
     node.split = p.split->point;
+    node.attempt = p.split->attempt;
   }
   return node;
 }
@@ -32,6 +33,7 @@ RegionNode of_child(const Partition& parent, const model::Child& child, RegionSt
   node.state = state;
   node.has_parent = true;
   node.parent = parent.region;
+  if (parent.split) node.attempt = parent.split->attempt;
   return node;
 }
 
@@ -56,6 +58,7 @@ std::map<Region, RegionNode> region_nodes(const Metadata& file) {
     node.partition = e.id;
     node.state = RegionState::split;
     node.split = e.point;
+    node.attempt = e.attempt;
     const auto region_of = [&](const model::PartitionId& id) -> std::optional<Region> {
       if (const auto* p = file.find(id)) return p->region;
       if (const auto* other = find_ended(file, id)) return other->region;

@@ -10,6 +10,11 @@ using model::Keyspace;
 using model::Region;
 using model::ServerId;
 
+model::AttemptId attempt_id(uint8_t n) {
+  model::AttemptId id;
+  id.bytes[15] = n;
+  return id;
+}
 model::PartitionId partition_id(uint8_t n) {
   model::PartitionId id;
   id.bytes[15] = n;
@@ -102,10 +107,10 @@ TEST(LayoutValues, the_rest_round_trips) {
   EXPECT_EQ(parse_version(version_text(v)).value(), v);
   const Arrival a{Arrival::Kind::departure, ServerId{"p1"}, "abc", 17, "r1", 50};
   EXPECT_EQ(parse_arrival(arrival_text(a)).value(), a);
-  const RegionNode leaf{partition_id(1), RegionState::active, false, {}, false, {}, {}, ""};
+  const RegionNode leaf{partition_id(1), RegionState::active, false, {}, false, {}, {}, "", {}};
   EXPECT_EQ(parse_region(region_text(leaf)).value(), leaf);
-  const RegionNode inner{partition_id(2), RegionState::splitting,  true, Region{3}, true, Region{4},
-                         Region{5},       std::string("a\n\0z", 4)};
+  const RegionNode inner{partition_id(2), RegionState::splitting,   true,         Region{3}, true, Region{4},
+                         Region{5},       std::string("a\n\0z", 4), attempt_id(9)};
   EXPECT_EQ(parse_region(region_text(inner)).value(), inner);
   model::AssignmentId assignment;
   assignment.bytes[0] = 7;
