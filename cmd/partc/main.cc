@@ -160,7 +160,8 @@ void add_bulk_verbs(Verbs& verbs, AllFlags& f) {
   verify->add_flag("--progress", f.verify.progress, "Say what it waits for, also where stderr is no terminal");
   add_timeout(verify, f.verify, "60s");
   verify->footer(
-      "Waits until the replicas agree, at most --timeout. Exit status 2: differences.\n"
+      "Waits until the replicas agree, at most --timeout. Exit status 2: differences; 75: not all replicas could be\n"
+      "compared, because a server is down or catches up.\n"
       "example: partc verify packages --against packages.deb822 --format deb822");
 }
 

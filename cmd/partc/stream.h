@@ -40,6 +40,7 @@ class Progress {
   bool due(base::Instant now);
   void show(const std::string& line);
   void end();
+  bool on() const { return on_; }
 
  private:
   bool on_, terminal_, shown_ = false;

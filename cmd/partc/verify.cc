@@ -19,7 +19,7 @@ using Difference = client::Expected::Difference;
 namespace {
 
 struct Findings {
-  uint64_t partitions = 0, disagreeing = 0;
+  uint64_t partitions = 0, disagreeing = 0, not_compared = 0;
   uint64_t records = 0, expected = 0, rejected = 0;
   uint64_t missing = 0, extra = 0, differing = 0;
   uint64_t shown = 0, show = 20;
@@ -28,28 +28,78 @@ struct Findings {
   void say(const std::string& text) {
     if (++shown <= show) std::fprintf(stderr, "partc: %s\n", text.c_str());
   }
+  const char* verdict() const { return all() > 0 ? "different" : not_compared > 0 ? "incomplete" : "same"; }
+  int exit() const {
+    return all() > 0 ? daemon::kExitFindings : not_compared > 0 ? daemon::kExitTemporary : daemon::kExitDone;
+  }
+};
+
+constexpr base::Duration kSayAfter = std::chrono::seconds(3);
+
+// What it waits for: over and over where progress is shown, else once when it has lasted a moment.
+class Waiting {
+ public:
+  Waiting(Tool& tool, client::Client& client, const VerifyFlags& flags)
+      : tool_(tool), client_(client), timeout_(flags.timeout), progress_(flags.progress), begun_(tool.loop().now()) {}
+
+  void round(const std::vector<client::PartitionReplicas>& partitions) {
+    const client::PartitionReplicas* first = nullptr;
+    size_t open = 0;
+    for (const auto& p : partitions) {
+      if (p.agree()) continue;
+      if (!first) first = &p;
+      ++open;
+    }
+    const auto missing = not_compared(*first, client_.servers());
+    say("the replicas of " + std::to_string(open) + " of " + std::to_string(partitions.size()) +
+        " partitions do not agree yet; region " + to_string(first->region) + ": " +
+        (missing.empty() ? "they differ" : missing));
+  }
+  void silent(const std::vector<model::ServerId>& servers) {
+    std::string text;
+    for (const auto& server : servers) text += (text.empty() ? "" : ", ") + server.name;
+    say("no answer yet from " + text);
+  }
+  void end() { progress_.end(); }
+
+ private:
+  void say(const std::string& what) {
+    const auto now = tool_.loop().now();
+    if (progress_.due(now)) return progress_.show("verify: waiting: " + what);
+    if (progress_.on() || said_ || now - begun_ < kSayAfter) return;
+    said_ = true;
+    std::fprintf(stderr, "partc: waiting, at most %s: %s\n", timeout_.c_str(), what.c_str());
+  }
+
+  Tool& tool_;
+  client::Client& client_;
+  const std::string timeout_;
+  Progress progress_;
+  const base::Instant begun_;
+  bool said_ = false;
 };
 
 base::Status check_replicas(Tool& tool, client::Client& client, const VerifyFlags& flags, base::Duration limit,
                             Findings* findings) {
-  Progress progress(flags.progress);
+  Waiting waiting(tool, client, flags);
   client::ReplicaWait wait;
   wait.limit = limit;
-  wait.waiting = [&](size_t disagreeing, size_t partitions) {
-    if (progress.due(tool.loop().now()))
-      progress.show("verify: waiting: the replicas of " + std::to_string(disagreeing) + " of " +
-                    std::to_string(partitions) + " partitions differ");
-  };
+  wait.waiting = [&](const auto& partitions) { waiting.round(partitions); };
+  wait.silent = [&](const auto& servers) { waiting.silent(servers); };
   TRY_ASSIGN(const auto partitions, client::wait_for_replicas(client, flags.table, wait));
-  progress.end();
+  waiting.end();
   findings->partitions = partitions.size();
   for (const auto& p : partitions) {
-    if (p.agree()) {
-      findings->records += p.replicas.front().held->records;
-      continue;
+    findings->records += p.records();
+    if (p.agree()) continue;
+    if (p.differ()) {
+      ++findings->disagreeing;
+      findings->say("replicas differ: " + disagreement(p));
+    } else {
+      ++findings->not_compared;
+      findings->say("not compared: partition " + to_string(p.region) + " " + to_string(p.interval) + ": " +
+                    not_compared(p, client.servers()));
     }
-    ++findings->disagreeing;
-    findings->say("replicas differ: " + disagreement(p));
   }
   return base::ok();
 }
@@ -115,6 +165,7 @@ base::Result<int> verify(Tool& tool, const VerifyFlags& flags) {
   std::vector<std::pair<std::string, daemon::Cell>> members = {{"table", flags.table},
                                                                {"partitions", findings.partitions},
                                                                {"partitions_differing", findings.disagreeing},
+                                                               {"partitions_not_compared", findings.not_compared},
                                                                {"records", findings.records}};
   if (!flags.against.empty()) {
     members.insert(members.end(), {{"records_expected", findings.expected},
@@ -123,9 +174,9 @@ base::Result<int> verify(Tool& tool, const VerifyFlags& flags) {
                                    {"not_in_input", findings.extra},
                                    {"other_values", findings.differing}});
   }
-  members.emplace_back("verdict", findings.all() == 0 ? "same" : "different");
+  members.emplace_back("verdict", findings.verdict());
   daemon::print_object(tool.flags().format, members);
-  return findings.all() == 0 ? daemon::kExitDone : daemon::kExitFindings;
+  return findings.exit();
 }
 
 base::Result<int> hash(Tool& tool, const CommonFlags& flags) {

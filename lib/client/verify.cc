@@ -16,7 +16,7 @@ using Hashes = std::map<model::ServerId, base::Result<model::HashReply>>;
 
 // All servers at once; every one has an answer at the end, if only that there was none in time.
 Hashes ask_all(Client& client, const std::string& table, const std::vector<model::ServerId>& servers,
-               base::Duration timeout) {
+               base::Duration timeout, const Silent& silent) {
   auto answers = std::make_shared<Hashes>();
   model::HashRequest request;
   request.table = table;
@@ -27,7 +27,15 @@ Hashes ask_all(Client& client, const std::string& table, const std::vector<model
       answers->insert_or_assign(server, result ? wire::decode<model::HashReply>(*result)
                                                : base::Result<model::HashReply>(base::fail(result.error())));
     });
-  client.loop().run_for(timeout + kAnswerGrace, [&] { return answers->size() == servers.size(); });
+  const auto complete = [&] { return answers->size() == servers.size(); };
+  const auto first = std::min(timeout, kSilentAfter);
+  if (!client.loop().run_for(first, complete) && silent) {
+    std::vector<model::ServerId> who;
+    for (const auto& server : servers)
+      if (!answers->contains(server)) who.push_back(server);
+    silent(who);
+  }
+  client.loop().run_for(timeout - first + kAnswerGrace, complete);
   for (const auto& server : servers)
     answers->try_emplace(server, base::fail(base::Code::unavailable, "no answer in time"));
   return *answers;
@@ -42,19 +50,43 @@ base::Result<model::HashPartition> held_by(const Hashes& hashes, const model::Pa
   return base::fail(base::Code::not_found, "does not hold the partition yet");
 }
 
+// What it holds can be held against what others hold. One that is being filled, or catches up, has part of it.
+bool comparable(const ReplicaHash& r) { return r.held && r.held->serving && answers_reads(r.assignment.state); }
+
+bool same(const model::HashPartition& a, const model::HashPartition& b) {
+  return a.hash == b.hash && a.records == b.records && a.tombstones == b.tombstones;
+}
+
 }  // namespace
 
 bool PartitionReplicas::agree() const {
   if (replicas.empty()) return false;
   return std::all_of(replicas.begin(), replicas.end(), [&](const ReplicaHash& r) {
     const auto& first = replicas.front().held;
-    return r.held && first && r.held->hash == first->hash && r.held->records == first->records &&
-           r.held->tombstones == first->tombstones;
+    return r.held && first && same(*r.held, *first);
   });
 }
 
+bool PartitionReplicas::differ() const {
+  const ReplicaHash* first = nullptr;
+  for (const auto& r : replicas) {
+    const bool has_it_not = !r.held && r.held.error().code == base::Code::not_found;
+    if (has_it_not && r.assignment.state == model::AssignmentState::available) return true;
+    if (!comparable(r)) continue;
+    if (first && !same(*r.held, *first->held)) return true;
+    if (!first) first = &r;
+  }
+  return false;
+}
+
+uint64_t PartitionReplicas::records() const {
+  for (const auto& r : replicas)
+    if (comparable(r)) return r.held->records;
+  return 0;
+}
+
 base::Result<std::vector<PartitionReplicas>> compare_replicas(Client& client, const std::string& table,
-                                                              base::Duration timeout) {
+                                                              base::Duration timeout, const Silent& silent) {
   TRY_ASSIGN(const MapPtr map, await<MapPtr>(client.loop(), timeout,
                                              [&](Done<MapPtr> done) { client.with_map(table, {}, std::move(done)); }));
   std::vector<model::ServerId> servers;
@@ -63,7 +95,7 @@ base::Result<std::vector<PartitionReplicas>> compare_replicas(Client& client, co
   std::sort(servers.begin(), servers.end());
   servers.erase(std::unique(servers.begin(), servers.end()), servers.end());
 
-  const auto hashes = ask_all(client, table, servers, timeout);
+  const auto hashes = ask_all(client, table, servers, timeout, silent);
   std::vector<PartitionReplicas> result;
   model::TxnSeq newest = map->txnseq;
   for (const auto& [server, reply] : hashes)
@@ -87,11 +119,11 @@ base::Result<std::vector<PartitionReplicas>> wait_for_replicas(Client& client, c
   base::Duration pause = kRoundMin;
   while (true) {
     const auto left = std::max(deadline - loop.refresh_now(), base::Duration(std::chrono::seconds(1)));
-    TRY_ASSIGN(auto round, compare_replicas(client, table, std::min(left, base::Duration(std::chrono::seconds(30)))));
-    const auto disagreeing =
-        std::count_if(round.begin(), round.end(), [](const PartitionReplicas& p) { return !p.agree(); });
-    if (disagreeing == 0 || loop.refresh_now() + pause >= deadline) return round;
-    if (wait.waiting) wait.waiting(static_cast<size_t>(disagreeing), round.size());
+    TRY_ASSIGN(auto round,
+               compare_replicas(client, table, std::min(left, base::Duration(std::chrono::seconds(30))), wait.silent));
+    const bool done = std::all_of(round.begin(), round.end(), [](const PartitionReplicas& p) { return p.agree(); });
+    if (done || loop.refresh_now() + pause >= deadline) return round;
+    if (wait.waiting) wait.waiting(round);
     client.servers().refresh([] {});
     loop.run_for(pause, [] { return false; });
     pause = std::min(pause * 2, kRoundMax);
@@ -109,6 +141,23 @@ std::string disagreement(const PartitionReplicas& partition) {
       text += ": " + to_string(r.held.error()) + ";";
   }
   if (text.ends_with(';')) text.pop_back();
+  return text;
+}
+
+std::string not_compared(const PartitionReplicas& partition, const Servers& servers) {
+  std::string text;
+  for (const auto& r : partition.replicas) {
+    if (comparable(r)) continue;
+    const auto* entry = servers.find(r.assignment.server);
+    std::string why = "it catches up";
+    if (!r.held && (!entry || !entry->live))
+      why = "it is down";
+    else if (!r.held)
+      why = to_string(r.held.error());
+    else if (!answers_reads(r.assignment.state))
+      why = "it is being filled";
+    text += (text.empty() ? "" : "; ") + r.assignment.server.name + ": " + why;
+  }
   return text;
 }
 

@@ -32,21 +32,33 @@ struct PartitionReplicas {
   std::vector<ReplicaHash> replicas;
   // All answered, and hash, records and tombstones are the same.
   bool agree() const;
+  // Two that should hold the same do not, or one that is said to have everything does not hold the partition. A replica
+  // that did not answer, or is still brought up to date, is no difference: it could not be compared.
+  bool differ() const;
+  // The records of those that were compared.
+  uint64_t records() const;
 };
 
+// Told in the middle of a round which servers have not answered.
+using Silent = std::function<void(const std::vector<model::ServerId>&)>;
 // One round. An error is one of the map; a server's is in its ReplicaHash.
 base::Result<std::vector<PartitionReplicas>> compare_replicas(Client& client, const std::string& table,
-                                                              base::Duration timeout);
+                                                              base::Duration timeout, const Silent& silent = {});
 struct ReplicaWait {
   base::Duration limit = std::chrono::seconds(30);
-  std::function<void(size_t disagreeing, size_t partitions)> waiting;  // after a round that did not do
+  std::function<void(const std::vector<PartitionReplicas>&)> waiting;  // after a round that did not do
+  Silent silent;                                                       // kSilentAfter into a round
 };
+constexpr base::Duration kSilentAfter = std::chrono::seconds(3);
+
 // The last round: agreed, or what it looked like when the time was over.
 base::Result<std::vector<PartitionReplicas>> wait_for_replicas(Client& client, const std::string& table,
                                                                const ReplicaWait& wait);
 
 // "p1 holds 3 records (hash …), p2 does not answer: …": for people.
 std::string disagreement(const PartitionReplicas& partition);
+// "p2: it is down; p3: it catches up": those that could not be compared, and why; empty: none.
+std::string not_compared(const PartitionReplicas& partition, const Servers& servers);
 
 class Expected {
  public:

@@ -52,7 +52,9 @@ TEST(Expected, what_was_not_seen_is_missing_in_the_order_of_the_input) {
 ReplicaHash replica(const std::string& server, const std::string& hash, uint64_t records, uint64_t tombstones = 0) {
   ReplicaHash r;
   r.assignment.server = {server};
+  r.assignment.state = model::AssignmentState::available;
   model::HashPartition held;
+  held.serving = true;
   held.hash = hash;
   held.records = records;
   held.tombstones = tombstones;
@@ -72,6 +74,41 @@ TEST(PartitionReplicas, agree_when_all_answered_and_hold_the_same) {
   p.replicas.back().held = base::fail(base::Code::unavailable, "down");
   EXPECT_FALSE(p.agree());
   EXPECT_NE(disagreement(p).find("p3: UNAVAILABLE: down"), std::string::npos) << disagreement(p);
+}
+
+class NoServers final : public Servers {
+ public:
+  const ServerEntry* find(const model::ServerId&) const override { return nullptr; }
+  std::vector<ServerEntry> all() const override { return {}; }
+  void refresh(std::function<void()> done) override { done(); }
+};
+
+TEST(PartitionReplicas, who_did_not_answer_or_is_not_filled_is_no_difference) {
+  const NoServers servers;
+  PartitionReplicas p;
+  p.replicas = {replica("p1", "h", 3), replica("p2", "h", 3), replica("p3", "other", 1)};
+  EXPECT_TRUE(p.differ());
+  EXPECT_EQ(not_compared(p, servers), "");
+  p.replicas.back().held->serving = false;  // it catches up
+  EXPECT_FALSE(p.differ());
+  EXPECT_FALSE(p.agree());
+  EXPECT_EQ(not_compared(p, servers), "p3: it catches up");
+  p.replicas.back() = replica("p3", "other", 1);
+  p.replicas.back().assignment.state = model::AssignmentState::initializing;
+  EXPECT_FALSE(p.differ());
+  p.replicas.back().held = base::fail(base::Code::unavailable, "refused");
+  EXPECT_FALSE(p.differ());
+  EXPECT_EQ(not_compared(p, servers), "p3: it is down");
+  EXPECT_EQ(p.records(), 3u);
+}
+
+TEST(PartitionReplicas, one_that_should_hold_the_partition_and_does_not_is_a_difference) {
+  PartitionReplicas p;
+  p.replicas = {replica("p1", "h", 3), replica("p2", "h", 3)};
+  p.replicas.back().held = base::fail(base::Code::not_found, "does not hold the partition yet");
+  EXPECT_TRUE(p.differ());
+  p.replicas.back().assignment.state = model::AssignmentState::initializing;
+  EXPECT_FALSE(p.differ());
 }
 
 TEST(Base64, reads_what_is_written_and_nothing_else) {
