@@ -31,6 +31,7 @@ struct PartLog {
   Lsn oldest;               // first LSN of the first block; 0: none seen
   LogPoint before;          // what that block says came before it
   LogPoint end;
+  Mark last;  // the block where the last walk stopped: the next mostly goes on there; segment 0: none
   bool any() const { return oldest.value != 0; }
 };
 
@@ -54,7 +55,7 @@ struct JournalReader::Impl {
 
   // Whose own blocks hold an LSN of this partition's log.
   PartitionId owner(PartitionId partition, Lsn lsn) const;
-  const PartLog* own(const PartitionId& partition) const {
+  PartLog* own(const PartitionId& partition) {
     const auto it = logs.find(partition);
     return it == logs.end() ? nullptr : &it->second;
   }
@@ -176,6 +177,7 @@ void JournalReader::Impl::forget_below(uint64_t segment) {
   files.erase(files.begin(), files.lower_bound(segment));
   for (auto it = logs.begin(); it != logs.end();) {
     auto& log = it->second;
+    if (log.last.at.segment < segment) log.last = {};
     const auto keep =
         std::find_if(log.marks.begin(), log.marks.end(), [&](const Mark& m) { return m.at.segment >= segment; });
     if (keep == log.marks.begin()) {
@@ -200,12 +202,13 @@ PartitionId JournalReader::Impl::owner(PartitionId partition, Lsn lsn) const {
 base::Result<JournalReader::Impl::Walked> JournalReader::Impl::walk(
     const PartitionId& partition, Lsn from, bool payload,
     const std::function<base::Result<bool>(const Frame&, std::string_view)>& each) {
-  const PartLog* log = own(partition);
+  PartLog* log = own(partition);
   CHECK(log != nullptr && log->any());
   auto mark = std::upper_bound(log->marks.begin(), log->marks.end(), from,
                                [](Lsn lsn, const Mark& m) { return lsn < m.first; });
   if (mark != log->marks.begin()) --mark;
-  JournalPosition at = mark->at;
+  const bool goes_on = log->last.at.segment != 0 && mark->first <= log->last.first && log->last.first <= from;
+  JournalPosition at = goes_on ? log->last.at : mark->at;
   for (; at.segment <= seen.segment; at = {at.segment + 1, 0, at.sequence}) {
     auto file = open(at.segment);
     if (!file && file.error().code == Code::not_found) return Walked::gone;
@@ -214,7 +217,13 @@ base::Result<JournalReader::Impl::Walked> JournalReader::Impl::walk(
     SegmentScanner scanner(**file, at.segment, at.offset,
                            at.segment == seen.segment ? std::min(size, seen.offset) : size);
     for (;;) {
-      TRY_ASSIGN(auto frame, scanner.look(payload));
+      const auto wanted = [&](const Frame& f) {
+        return f.header.kind == model::BlockKind::data && f.header.partition == partition && f.header.last() >= from;
+      };
+      TRY_ASSIGN(auto frame, scanner.look(false));
+      if (payload && frame && frame->at.sequence >= at.sequence && wanted(*frame)) {
+        TRY_ASSIGN(frame, scanner.look(true));
+      }
       if (!frame || frame->at.sequence < at.sequence) {
         TRY_ASSIGN(const bool lost, gone(at.segment));
         if (lost) return Walked::gone;
@@ -223,7 +232,8 @@ base::Result<JournalReader::Impl::Walked> JournalReader::Impl::walk(
       }
       at.sequence = frame->at.sequence + 1;
       const auto& h = frame->header;
-      if (h.kind == model::BlockKind::data && h.partition == partition && h.last() >= from) {
+      if (wanted(*frame)) {
+        log->last = {h.first, frame->at};
         TRY_ASSIGN(const bool go_on, each(*frame, scanner.payload()));
         if (!go_on || h.last() >= log->end.lsn) return Walked::stopped;
       }

@@ -97,8 +97,9 @@ base::Result<std::unique_ptr<LivePage>> LivePage::create(Disk& disk, model::Inca
   write_locked(page.version, [&] {
     page.valid.store(0, kIn);
     page.incarnation.store(incarnation.value, kIn);
-    page.entries.store(0, kIn);
-    for (auto& e : page.entry) write_locked(e.version, [&] { e.used.store(0, kIn); });
+    // Those of the life before; nobody looks at the others.
+    const uint64_t used = std::min<uint64_t>(page.entries.exchange(0), kLiveEntriesMax);
+    for (uint64_t i = 0; i < used; i++) write_locked(page.entry[i].version, [&] { page.entry[i].used.store(0, kIn); });
     page.magic.store(kLiveMagic, kIn);
   });
   impl->changed();

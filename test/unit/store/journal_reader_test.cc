@@ -55,6 +55,25 @@ TEST(JournalReader, gives_a_partitions_blocks_in_order_and_follows) {
   EXPECT_EQ(keys(*s.reader, 1, 7), (std::vector<std::string>{"a5", "a6", "a7"}));  // the block that holds LSN 7
 }
 
+// A walk goes on where the last one stopped, if that is on its way.
+TEST(JournalReader, reads_forth_and_back) {
+  Read s;
+  ASSERT_TRUE(s.create(2, 2));
+  for (int i = 0; i < 9; i++) {
+    ASSERT_TRUE(s.write(1, "a" + std::to_string(i), "v"));
+    ASSERT_TRUE(s.write(2, "b" + std::to_string(i), "v"));
+  }
+  s.advance();
+  for (const uint64_t from : {1, 5, 9, 2, 7, 1, 3}) {
+    std::vector<std::string> wanted;
+    for (uint64_t i = from; i <= 9; i++) wanted.push_back("a" + std::to_string(i - 1));
+    const auto part = s.reader->read(partition(1), {from}, 1);
+    ASSERT_TRUE(part && part->blocks.size() == 1) << from;
+    EXPECT_EQ(part->blocks[0].header.first.value, from);
+    EXPECT_EQ(keys(*s.reader, 1, from), wanted);
+  }
+}
+
 TEST(JournalReader, says_whether_a_point_is_in_the_log) {
   Read s;
   std::vector<model::LogPoint> points;
