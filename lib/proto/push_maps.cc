@@ -176,7 +176,11 @@ bool PushServer::Impl::begin_copies(Table& t, bool first) {
         if (a.server != self.server || child_of_this_server(p, a)) continue;
         const auto interval =
             child == &s.low ? model::Interval{p.interval.begin, s.point} : model::Interval{s.point, p.interval.end};
-        if (live(child->id) == nullptr) {
+        // What was remembered of it may have found no room on the disk.
+        const bool known = std::any_of(self.children.begin(), self.children.end(), [&](const ChildOf& c) {
+          return c.child == child->id && c.attempt == s.attempt;
+        });
+        if (!known) {
           self.children.push_back({child->id, p.id, s.attempt});
           remember();
         }
@@ -239,15 +243,19 @@ Copy* PushServer::Impl::older_tenure(const PartitionId& id) const {
 
 namespace {
 
+bool came_with_the_table(const model::Assignment& a) { return a.source.none() && a.since.value == 1; }
+
 // Of a split's child whose source was on this server: did any of the tenures that it goes on from hold data for sure?
-// One that was only to be filled when it ended may never have been made here (its disk was full, its server away).
-bool parent_was_filled(const model::Metadata& map, const model::Assignment& child) {
+// One that was only to be filled when it ended may never have been made here (its disk was full, its server away), nor
+// one that came with the table, if this server was away from then on and has never acted on the table.
+bool parent_was_filled(const model::Metadata& map, const model::Assignment& child, bool acted) {
   for (auto source = child.source; !source.none();) {
     const model::Assignment* parent = nullptr;
     for (const auto& e : map.ended)
       for (const auto& a : e.parent_assignments)
         if (a.id == source) parent = &a;
-    if (parent == nullptr || model::answers_reads(parent->state)) return true;
+    if (parent == nullptr) return true;
+    if (model::answers_reads(parent->state)) return acted || !came_with_the_table(*parent);
     source = parent->source;
   }
   return false;
@@ -259,10 +267,11 @@ bool parent_was_filled(const model::Metadata& map, const model::Assignment& chil
 // either, unless this server has acted on that table before (S6).
 bool PushServer::Impl::lost(const Table& t, const model::Assignment& a, const model::Partition* p, bool first) const {
   if (first && self.fresh_under_known_name) return true;
-  if (p != nullptr && continues_here(*p, a) && parent_was_filled(*t.map, a)) return true;
+  const bool acted = self.seen.contains(t.uuid);
+  if (p != nullptr && continues_here(*p, a) && parent_was_filled(*t.map, a, acted)) return true;
   if (!model::answers_reads(a.state)) return false;
-  const bool created = p != nullptr && p->parent.none() && a.source.none() && a.since.value == 1;
-  return !created || self.seen.contains(t.uuid);
+  const bool created = p != nullptr && p->parent.none() && came_with_the_table(a);
+  return !created || acted;
 }
 
 // --- what is here and should not be ----------------------------------------------------------------

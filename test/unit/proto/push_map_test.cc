@@ -87,6 +87,40 @@ TEST(PushMap, a_child_of_a_copy_that_never_came_to_be_is_not_lost_unless_it_coun
   }
 }
 
+// p1 was away from the making of the table until after its first split: it has never held anything.
+TEST(PushMap, a_child_of_a_copy_that_came_with_the_table_is_lost_only_to_who_has_acted_on_the_table) {
+  for (const bool acted : {false, true}) {
+    DriverWorld w;
+    const auto attempt = w.split();
+    w.must(model::ops::Initialize{w.only().id, attempt});
+    finalize(w, attempt, {"p2", "p3"});
+    push::Self self;
+    if (acted) self.seen[w.map->table] = {1};
+    PushRig r(w, "p1", self);
+    r.install();
+    EXPECT_EQ(r.count<push::Exit>(), acted ? 1u : 0u);
+    EXPECT_EQ(r.take<push::Create>().size(), acted ? 0u : 2u);
+  }
+}
+
+// That p4 began it as a child found no room on the disk; the split is still there to tell.
+TEST(PushMap, a_child_that_was_not_remembered_is_known_by_its_split) {
+  DriverWorld w;
+  w.split({}, {ServerId{"p4"}, ServerId{"p2"}, ServerId{"p3"}});
+  const auto& child = w.only().split->high;
+  push::Self self;
+  self.held = {{.partition = child.id,
+                .assignment = child.assignments[0].id,
+                .region = child.region,
+                .table = w.map->table,
+                .interval = {"m", ""},
+                .end = {}}};
+  PushRig r(w, "p4", self);
+  r.install();
+  EXPECT_EQ(r.state_of(child.id), "child/filling");
+  EXPECT_EQ(r.take<push::Remember>().back().children.size(), 1u);
+}
+
 TEST(PushMap, an_unknown_assignment_to_be_filled_is_simply_begun) {
   DriverWorld w;
   w.replace(ServerId{"p3"}, ServerId{"p4"}, true);
