@@ -1,7 +1,11 @@
 #include "test/sim/disk.h"
 
+#include <sys/mman.h>
+
 #include <algorithm>
 #include <cstring>
+
+#include "lib/base/check.h"
 
 namespace cantle::sim {
 
@@ -16,12 +20,20 @@ Status dead() { return base::fail(Code::io_error, "the process is dead"); }
 const Page kZeros{};
 // A page that was written with zeros is there, unlike a hole: writing it later needs no room.
 const PagePtr& zero_page() {
-  static const PagePtr page = std::make_shared<const Page>();
+  static const PagePtr page = std::make_shared<Page>();
   return page;
+}
+// Pages of the system, so that nothing is touched before somebody writes there: most of a mapping is never used.
+std::unique_ptr<char, Unmap> zeros(size_t size) {
+  void* at = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  CHECK(at != MAP_FAILED);
+  return {static_cast<char*>(at), Unmap{size}};
 }
 const Page& bytes_of(const PagePtr& page) { return page ? *page : kZeros; }
 
 }  // namespace
+
+void Unmap::operator()(char* p) const { ::munmap(p, size); }
 
 // --- files -----------------------------------------------------------------------------------------
 
@@ -87,9 +99,8 @@ class SimFile final : public store::File {
     if (!alive() || !process_.effect()) return dead();
     const size_t pages = (size + kPage - 1) / kPage;
     if (size < inode_->size && size % kPage != 0 && pages <= inode_->cache.size() && inode_->cache[pages - 1]) {
-      Page page = *inode_->cache[pages - 1];
+      Page& page = page_for_write(static_cast<uint32_t>(pages - 1));
       std::fill(page.begin() + static_cast<std::ptrdiff_t>(size % kPage), page.end(), char{0});
-      set(static_cast<uint32_t>(pages - 1), page);
     }
     inode_->cache.resize(pages);
     for (auto it = inode_->dirty.lower_bound(static_cast<uint32_t>(pages)); it != inode_->dirty.end();)
@@ -107,10 +118,13 @@ class SimFile final : public store::File {
  private:
   bool alive() const { return process_.alive() && process_.life() == life_; }
 
-  void set(uint32_t page, const Page& bytes) {
-    if (!inode_->cache[page]) ++medium_.pages_;
-    inode_->cache[page] = bytes == kZeros ? zero_page() : std::make_shared<const Page>(bytes);
+  // The page, for changing it: a copy if the platter has it, too.
+  Page& page_for_write(uint32_t page) {
+    PagePtr& cached = inode_->cache[page];
+    if (!cached) ++medium_.pages_;
+    if (!cached || cached.use_count() > 1) cached = std::make_shared<Page>(bytes_of(cached));
     inode_->dirty.insert(page);
+    return *cached;
   }
 
   bool put(uint64_t offset, std::string_view bytes) {
@@ -119,9 +133,13 @@ class SimFile final : public store::File {
       const size_t chunk = std::min(bytes.size(), kPage - at);
       if (page >= inode_->cache.size()) inode_->cache.resize(page + 1);
       if (!inode_->cache[page] && (medium_.pages_ + 1) * kPage > medium_.faults_.bytes_max) return false;
-      Page next = bytes_of(inode_->cache[page]);
-      std::memcpy(next.data() + at, bytes.data(), chunk);
-      set(static_cast<uint32_t>(page), next);
+      if (at == 0 && chunk == kPage && std::memcmp(bytes.data(), kZeros.data(), kPage) == 0) {
+        if (!inode_->cache[page]) ++medium_.pages_;
+        inode_->cache[page] = zero_page();
+        inode_->dirty.insert(static_cast<uint32_t>(page));
+      } else {
+        std::memcpy(page_for_write(static_cast<uint32_t>(page)).data() + at, bytes.data(), chunk);
+      }
       offset += chunk;
       bytes.remove_prefix(chunk);
       inode_->size = std::max(inode_->size, offset);
@@ -140,8 +158,8 @@ class SimMapping final : public store::Mapping {
  public:
   SimMapping(Medium& medium, Process& process, InodePtr inode)
       : medium_(medium), process_(process), inode_(std::move(inode)) {}
-  char* data() override { return inode_->mapped->data(); }
-  size_t size() const override { return inode_->mapped->size(); }
+  char* data() override { return inode_->mapped.get(); }
+  size_t size() const override { return inode_->mapped_size; }
   void wait(const uint32_t*, uint32_t, int) override {}  // nobody can block here: Medium::on_wake
   void wake(const uint32_t*) override {
     if (process_.alive() && medium_.on_wake_) medium_.on_wake_();
@@ -260,12 +278,10 @@ Result<std::unique_ptr<store::Mapping>> SimDisk::map(std::string_view path, size
   auto& mapped = it->second->mapped;
   if (!mapped) {
     if (!create) return base::fail(Code::invalid, name + " is too small to map");
-    mapped = std::make_unique<std::vector<char>>();
+    it->second->mapped_size = size;
+    mapped = zeros(size);
   }
-  if (mapped->size() < size) {
-    if (!create || !mapped->empty()) return base::fail(Code::invalid, name + " is too small to map");
-    mapped->resize(size);
-  }
+  if (it->second->mapped_size < size) return base::fail(Code::invalid, name + " is too small to map");
   it->second->size = std::max<uint64_t>(it->second->size, size);
   return std::make_unique<SimMapping>(medium_, process_, it->second);
 }
@@ -320,14 +336,14 @@ void Medium::tear(Inode& inode) {
     const Page& now = bytes_of(inode.cache[page]);
     for (size_t at = 0; at < kPage; at += kSector)
       if (random.below(2) == 0) std::memcpy(mixed.data() + at, now.data() + at, kSector);
-    inode.platter[page] = std::make_shared<const Page>(mixed);
+    inode.platter[page] = std::make_shared<Page>(mixed);
   }
   inode.dirty.clear();
   if (grown) inode.platter_size = std::max(inode.platter_size, inode.size);
   if (inode.platter.size() * kPage > inode.platter_size) inode.platter.resize((inode.platter_size + kPage - 1) / kPage);
   inode.cache = inode.platter;
   inode.size = inode.platter_size;
-  if (inode.mapped) std::fill(inode.mapped->begin(), inode.mapped->end(), char{0});
+  if (inode.mapped) inode.mapped = zeros(inode.mapped_size);
 }
 
 void Medium::power_cut() {
@@ -370,7 +386,7 @@ bool Medium::flip_bit(const std::string& prefix) {
     if (next[i] != 0) used.push_back(i);
   if (used.empty()) return false;
   next[used[random.below(used.size())]] ^= static_cast<char>(1 << random.below(8));
-  inode->platter[page] = inode->cache[page] = std::make_shared<const Page>(next);
+  inode->platter[page] = inode->cache[page] = std::make_shared<Page>(next);
   scheduler_.note("flip_bit", host_, page);
   return true;
 }

@@ -33,13 +33,18 @@ namespace cantle::sim {
 
 constexpr size_t kPage = 4096, kSector = 512;
 using Page = std::array<char, kPage>;
-using PagePtr = std::shared_ptr<const Page>;  // null: zeros
+using PagePtr = std::shared_ptr<Page>;  // null: zeros. One that somebody else has, too, is not changed
 
+struct Unmap {
+  size_t size = 0;
+  void operator()(char* p) const;
+};
 struct Inode {
   std::vector<PagePtr> cache, platter;
   uint64_t size = 0, platter_size = 0;
   std::set<uint32_t> dirty;  // pages of `cache` that the platter does not have
-  std::unique_ptr<std::vector<char>> mapped;
+  std::unique_ptr<char, Unmap> mapped;
+  size_t mapped_size = 0;
 };
 using InodePtr = std::shared_ptr<Inode>;
 

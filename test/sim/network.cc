@@ -37,21 +37,20 @@ void Network::forget(const Process& process) {
   std::vector<LinkKey> theirs;
   for (auto& [key, link] : links_)
     if (key.first == process.name() || key.second == process.name()) theirs.push_back(key);
-  for (const auto& key : theirs) break_link(key);
+  for (const auto& key : theirs) break_link(links_[key]);
 }
 
 Network::Link& Network::link(Process& from, const std::string& to) {
-  watch_death(from);
-  return links_[{from.name(), to}];
+  const auto [it, fresh] = links_.try_emplace({from.name(), to});
+  if (fresh) watch_death(from);
+  return it->second;
 }
 
-void Network::break_link(const LinkKey& key) {
-  auto it = links_.find(key);
-  if (it == links_.end()) return;
-  ++it->second.generation;
-  it->second.last_forth = it->second.last_back = {};
-  auto waiting = std::move(it->second.waiting);
-  it->second.waiting.clear();
+void Network::break_link(Link& link) {
+  ++link.generation;
+  link.last_forth = link.last_back = {};
+  auto waiting = std::move(link.waiting);
+  link.waiting.clear();
   for (auto& [number, call] : waiting) {
     if (call->ended) continue;
     scheduler_.after(kResetDelay, [this, c = call] {
@@ -69,7 +68,7 @@ void Network::call(Process& from, const std::string& to, std::any request, Durat
   c->to = to;
   c->request = std::move(request);
   c->done = std::move(done);
-  const bool reachable = passes(from.host(), host_of(to)) && passes(host_of(to), from.host());
+  const bool reachable = cuts_.empty() || (passes(from.host(), host_of(to)) && passes(host_of(to), from.host()));
   if (!reachable && !links_.contains({from.name(), to})) {
     // A new connection would have to be made first: nothing was sent.
     c->timer = from.after(std::min(timeout, kConnectTimeout),
@@ -85,6 +84,7 @@ void Network::call(Process& from, const std::string& to, std::any request, Durat
   c->target = listener->second.process;
   c->target_life = c->target->life();
   auto& l = link(from, to);
+  c->link = &l;
   c->link_generation = l.generation;
   if (c->done) {
     l.waiting.emplace(c->number, c);
@@ -114,23 +114,22 @@ Instant Network::in_order(Instant& last, Duration delay, bool reorder) {
 
 void Network::transmit(const std::shared_ptr<Call>& c) {
   ++messages_;
-  const LinkKey key{c->from->name(), c->to};
   const bool local = c->from->host() == host_of(c->to);
   auto& random = scheduler_.random();
   const auto hit = [&](double p) { return !local && p > 0 && random.chance(p); };
   scheduler_.note("send", c->from->name(), c->to, c->number, c->request.type().name());
   if (hit(faults_.lose) || !passes(c->from->host(), host_of(c->to))) {
     // Into the void. A cut tells nobody: the caller waits for its timeout.
-    if (passes(c->from->host(), host_of(c->to))) break_link(key);
+    if (passes(c->from->host(), host_of(c->to))) break_link(*c->link);
     return;
   }
   if (hit(faults_.late)) {
     scheduler_.after(scheduler_.between(1ms, faults_.late_max), [this, c] { deliver(c, true); });
-    break_link(key);
+    break_link(*c->link);
     return;
   }
   const bool reorder = hit(faults_.reorder);
-  const Instant when = in_order(link(*c->from, c->to).last_forth, draw_delay(local), reorder);
+  const Instant when = in_order(c->link->last_forth, draw_delay(local), reorder);
   scheduler_.at(when, [this, c] { deliver(c, false); });
   if (hit(faults_.duplicate) && !(never_double_ && never_double_(c->request)))
     scheduler_.at(when + scheduler_.between(1ms, faults_.late_max), [this, c] { deliver(c, true); });
@@ -160,17 +159,15 @@ void Network::answer(const std::shared_ptr<Call>& c, Answer result) {
   if (c->target->life() != c->target_life || !c->target->effect()) return;
   ++messages_;
   const bool local = c->from->host() == c->target->host();
-  auto it = links_.find({c->from->name(), c->to});
-  if (it == links_.end() || it->second.generation != c->link_generation) return;  // the connection it came on is gone
+  if (c->link->generation != c->link_generation) return;  // the connection it came on is gone
   if (!passes(c->target->host(), c->from->host())) return;
   if (!local && faults_.lose_answer > 0 && scheduler_.random().chance(faults_.lose_answer)) {
-    break_link({c->from->name(), c->to});
+    break_link(*c->link);
     return;
   }
-  const Instant when = in_order(it->second.last_back, draw_delay(local), false);
+  const Instant when = in_order(c->link->last_back, draw_delay(local), false);
   scheduler_.at(when, [this, c, r = std::move(result)]() mutable {
-    auto l = links_.find({c->from->name(), c->to});
-    if (l == links_.end() || l->second.generation != c->link_generation) return;
+    if (c->link->generation != c->link_generation) return;
     if (!passes(c->target->host(), c->from->host())) return;
     finish(c, std::move(r));
   });
@@ -180,7 +177,7 @@ void Network::finish(const std::shared_ptr<Call>& c, Answer result) {
   if (c->ended) return;
   c->ended = true;
   c->from->cancel(c->timer);
-  if (auto it = links_.find({c->from->name(), c->to}); it != links_.end()) it->second.waiting.erase(c->number);
+  if (c->link) c->link->waiting.erase(c->number);
   if (!c->done || c->from->life() != c->from_life) return;
   scheduler_.note("done", c->from->name(), c->number, result ? 0 : static_cast<int>(result.error().code));
   c->from->deliver([done = std::move(c->done), r = std::move(result)]() mutable { done(std::move(r)); });

@@ -79,6 +79,13 @@ class Network {
     Process* process;
     Handler handler;
   };
+  struct Call;
+  // A connection of one process to one address. Never forgotten: calls point to it.
+  struct Link {
+    uint64_t generation = 1;  // +1 when it breaks
+    Instant last_forth{}, last_back{};
+    std::map<uint64_t, std::shared_ptr<Call>> waiting;  // sent, not yet ended
+  };
   struct Call {
     uint64_t number = 0;
     Process* from = nullptr;
@@ -89,20 +96,15 @@ class Network {
     std::any request;
     Reply done;  // null for a notification
     EventId timer;
+    Link* link = nullptr;  // null: there was none to send on
     uint64_t link_generation = 0;
     bool ended = false;  // `done` was called
     bool answered = false;
   };
-  // A connection of one process to one address.
-  struct Link {
-    uint64_t generation = 1;  // +1 when it breaks
-    Instant last_forth{}, last_back{};
-    std::map<uint64_t, std::shared_ptr<Call>> waiting;  // sent, not yet ended
-  };
   using LinkKey = std::pair<std::string, std::string>;  // names, so that iteration never depends on addresses
 
   Link& link(Process& from, const std::string& to);
-  void break_link(const LinkKey& key);
+  void break_link(Link& link);
   void watch_death(Process& process);
   void forget(const Process& process);
   void transmit(const std::shared_ptr<Call>& call);

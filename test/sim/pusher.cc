@@ -18,6 +18,13 @@ constexpr Duration kViewEvery = 1s;
 constexpr Duration kAttachRetry = 100ms;
 constexpr Duration kCallTimeout = 10s;
 constexpr size_t kReadMost = 12 << 10;  // segments are small here, and a block must fit one
+constexpr size_t kRoomInSegment = 1 << 10;
+
+size_t bytes_of(const mover::LogBatch& batch) {
+  size_t bytes = batch.own.bytes ? batch.own.bytes->size() : 0;
+  for (const auto& f : batch.foreign) bytes += f.record.size();
+  return bytes;
+}
 
 template <class T>
 base::Result<T> as(const Network::Answer& answer) {
@@ -190,9 +197,8 @@ void PushNode::logs_seen(uint64_t measure) {
 }
 
 void PushNode::live_seen() {
-  for (const auto& status : mover_.streams(now()))
-    if (const auto point = page_->confirmed({status.target.id.own, status.target.id.target}))
-      input(mover::LiveSeen{now(), status.target.id, *point});
+  for (const auto& id : mover_.stream_ids())
+    if (const auto point = page_->confirmed({id.own, id.target})) input(mover::LiveSeen{now(), id, *point});
 }
 
 void PushNode::input(mover::Input in) {
@@ -262,6 +268,11 @@ void PushNode::perform(mover::ReadLog& e) {
   soon([this, ask = e]() mutable {
     ask.bytes = std::min(ask.bytes, kReadMost);
     auto read = replpush::read_batch(*journal_, ask, view_.number);
+    // A batch ends with a whole block. Segments are smaller here than what a batch and a block can come to.
+    if (bytes_of(read.batch) + kRoomInSegment > cluster_.engine.segment_bytes) {
+      ask.bytes = 1;
+      read = replpush::read_batch(*journal_, ask, view_.number);
+    }
     read.now = now();
     input(std::move(read));
   });
