@@ -6,9 +6,9 @@
 //   }
 //
 // Environment: SEED=17 runs that one alone; SEEDS=20000 how many; FIRST=1 the first; TRACE=1 prints events;
-// FAILURES=3 how many to show.
+// FAILURES=3 how many to show, a process; JOBS=n processes (otherwise one a processor), each with every n-th seed.
 // Every kTwiceEvery-th seed is run twice and must give the same trace hash. A failure prints the seed
-// and the command that repeats it; the first kFailuresShown are shown, then the run ends.
+// and the command that repeats it; after the first kFailuresShown a process ends.
 #pragma once
 
 #include <cstdint>
