@@ -1,5 +1,7 @@
 #include "cmd/splitter/verbs.h"
 
+#include <algorithm>
+#include <csignal>
 #include <cstdio>
 #include <fstream>
 #include <iostream>
@@ -7,9 +9,12 @@
 
 #include "cmd/splitter/drive.h"
 #include "lib/base/bytes.h"
+#include "lib/daemon/duration.h"
 #include "lib/daemon/exit.h"
 #include "lib/daemon/json.h"
 #include "lib/daemon/output.h"
+#include "lib/io/signal.h"
+#include "lib/io/timer.h"
 #include "lib/proto/split_driver.h"
 
 namespace cantle::splitter {
@@ -20,7 +25,9 @@ using daemon::Format;
 
 namespace {
 
-constexpr base::Duration kChangeTimeout = std::chrono::seconds(20);
+constexpr base::Duration kChangeTimeout = std::chrono::seconds(20), kChangeTimeoutMin = std::chrono::milliseconds(100);
+constexpr base::Duration kAnswerGrace = std::chrono::seconds(2);  // for the answer that says that the time is over
+constexpr base::Duration kSaySlow = std::chrono::seconds(2);
 
 // --- What is printed -----------------------------------------------------------------------------------
 
@@ -68,15 +75,34 @@ base::Result<int> report(const daemon::GlobalFlags& global, std::vector<std::pai
 
 // --- Beginning -----------------------------------------------------------------------------------------
 
+// Ctrl-C and the time limit end the waiting, not the change: a metadata server that has it may commit it yet.
+base::Result<model::MdChangeReply> commit(Cluster& cluster, const client::ChangeSpec& spec, base::Duration limit) {
+  bool stopped = false;
+  const auto answer = std::make_shared<std::optional<base::Result<model::MdChangeReply>>>();
+  auto& loop = cluster.loop();
+  io::Signal interrupt(loop, SIGINT, [&] { stopped = true; }), term(loop, SIGTERM, [&] { stopped = true; });
+  io::Timer slow(loop, [&] {
+    say("waiting for a majority of the metadata servers of table %s (zkctl md list shows them)\n", spec.table);
+  });
+  slow.start(kSaySlow);
+  cluster.md().change(spec, limit, [answer](base::Result<model::MdChangeReply> r) { *answer = std::move(r); });
+  loop.run_for(limit + kAnswerGrace, [&] { return stopped || answer->has_value(); });
+  if (answer->has_value()) return std::move(**answer);
+  return base::fail(Code::outcome_unknown, stopped ? "interrupted" : "no answer in time");
+}
+
 base::Result<int> begin(Cluster& cluster, const SplitFlags& flags, const client::SplitPlan& plan, bool strict) {
   const std::string attempt = to_string(plan.split.attempt);
   client::ChangeSpec spec;
   spec.table = plan.table;
   spec.operations = {plan.split};
   if (strict) spec.base = plan.base;
-  auto committed =
-      client::wait_for<model::MdChangeReply>(cluster.loop(), kChangeTimeout + std::chrono::seconds(5),
-                                             [&](auto done) { cluster.md().change(spec, kChangeTimeout, done); });
+  base::Duration limit = kChangeTimeout;
+  if (!flags.timeout.empty()) {
+    TRY_ASSIGN(const auto wanted, daemon::parse_duration(flags.timeout));
+    limit = std::clamp<base::Duration>(wanted, kChangeTimeoutMin, kChangeTimeout);
+  }
+  auto committed = commit(cluster, spec, limit);
   if (!committed && committed.error().code == Code::outcome_unknown)
     say("it may have begun: splitter wait %s tells\n", attempt);
   if (!committed) return base::fail(std::move(committed).error().wrap("beginning the split"));
