@@ -79,8 +79,11 @@ base::Status Daemon::open_identity(const model::ClusterUuid& cluster) {
 
 base::Status Daemon::run() {
   TRY(open_disk());
-  TRY_ASSIGN(session_, coord::open(loop_, {.url = config_.coord,
-                                           .session_timeout = std::chrono::milliseconds(config_.session_ms)}));
+  auto session = coord::open(
+      loop_,
+      {.url = config_.coord, .session_timeout = std::chrono::milliseconds(config_.session_ms), .must_exist = true});
+  if (!session && session.error().code == Code::not_found) session.error().code = Code::identity;
+  TRY_ASSIGN(session_, std::move(session));
   session_->on_event([this](coord::Event event) { on_event(event); });
   life_ = std::make_unique<daemon::Supervisor>(
       loop_, daemon::Life{.name = "mdserver " + config_.own.id,

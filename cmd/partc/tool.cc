@@ -40,7 +40,7 @@ base::Status Tool::connect() {
   if (parts_->coord) return base::ok();
   TRY_ASSIGN(const auto url, daemon::need_coord(flags_));
   TRY_ASSIGN(parts_->identity.token, daemon::read_token(flags_));
-  TRY_ASSIGN(auto session, coord::SyncSession::open(parts_->loop, {.url = url}));
+  TRY_ASSIGN(auto session, coord::SyncSession::open(parts_->loop, {.url = url, .must_exist = true}));
   const coord::Layout layout(flags_.cluster);
   auto node = session->get(layout.format());
   if (!node && node.error().code == Code::not_found)

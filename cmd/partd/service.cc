@@ -4,6 +4,7 @@
 
 #include "lib/base/check.h"
 #include "lib/base/log.h"
+#include "lib/base/testing.h"
 #include "lib/daemon/sockets.h"
 #include "lib/store/live_page.h"
 
@@ -56,7 +57,10 @@ base::Status Service::open() {
   coord::Options options;
   options.url = config_.coord;
   options.session_timeout = std::chrono::milliseconds(config_.session_ms);
-  TRY_ASSIGN(session_, coord::open(loop_, options));
+  options.must_exist = true;
+  auto session = coord::open(loop_, options);
+  if (!session && session.error().code == Code::not_found) session.error().code = Code::identity;
+  TRY_ASSIGN(session_, std::move(session));
   return base::ok();
 }
 
@@ -287,6 +291,7 @@ void Service::maybe_ready() {
   if (!registration_) register_active();
   if (!machine_->caught_up() || !registration_->registered()) return;
   ready_ = true;
+  CRASH_POINT("partd.before_ready");
   base::log(
       Level::notice, "ready",
       {{"tables", tables_.size()}, {"copies", machine_->copies().size()}, {"ms", base::to_ms(loop_.now() - began_)}});

@@ -57,7 +57,7 @@ void PartdLink::look_up() {
     return;
   }
   if (!session_) {
-    auto session = coord::open(loop_, {.url = config_.coord});
+    auto session = coord::open(loop_, {.url = config_.coord, .must_exist = true});
     if (!session) {
       trouble_ = session.error().text;
       return;

@@ -18,7 +18,7 @@ constexpr base::Duration kMapTimeout = std::chrono::seconds(15);
 base::Status Cluster::connect() {
   TRY_ASSIGN(const auto url, daemon::need_coord(flags_));
   TRY_ASSIGN(identity_.token, daemon::read_token(flags_));
-  TRY_ASSIGN(coord_, coord::SyncSession::open(loop_, {.url = url}));
+  TRY_ASSIGN(coord_, coord::SyncSession::open(loop_, {.url = url, .must_exist = true}));
   const coord::Layout layout(flags_.cluster);
   auto node = coord_->get(layout.format());
   if (!node && node.error().code == Code::not_found)

@@ -16,12 +16,12 @@ using model::ServerId;
 Tool::Tool(const daemon::GlobalFlags& flags) : flags_(flags), layout_("") {}
 Tool::~Tool() = default;
 
-base::Result<coord::SyncSession*> Tool::coord() {
+base::Result<coord::SyncSession*> Tool::coord(bool must_exist) {
   if (coord_) return coord_.get();
   if (auto valid = coord::validate_cluster_name(flags_.cluster); !valid) return fail(Code::usage, valid.error().text);
   layout_ = coord::Layout(flags_.cluster);
   TRY_ASSIGN(const auto url, daemon::need_coord(flags_));
-  TRY_ASSIGN(coord_, coord::SyncSession::open(loop_, {.url = url}));
+  TRY_ASSIGN(coord_, coord::SyncSession::open(loop_, {.url = url, .must_exist = must_exist}));
   return coord_.get();
 }
 

@@ -56,7 +56,8 @@ class Tool {
   const rpc::Identity& identity() const { return identity_; }
 
   // Connected; the cluster need not be there.
-  base::Result<coord::SyncSession*> coord();
+  // `must_exist` false makes an embedded coordination service where there is none.
+  base::Result<coord::SyncSession*> coord(bool must_exist = true);
   // Connected, and there is a cluster. not_found: there is none.
   base::Result<coord::Format> cluster();
   base::Result<client::MdClient*> md();

@@ -14,7 +14,7 @@ using base::Code;
 using base::fail;
 
 base::Result<int> init(Tool& tool, const InitFlags& flags) {
-  TRY_ASSIGN(auto* session, tool.coord());
+  TRY_ASSIGN(auto* session, tool.coord(false));
   const auto& at = tool.at();
   const auto there = tool.cluster();
   if (there && flags.if_missing) return daemon::kExitDone;

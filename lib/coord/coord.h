@@ -136,6 +136,7 @@ struct Options {
   // How long a request may wait for its answer; 0: twice the session timeout. Then a read ends with
   // `unavailable`, a change with `unavailable` or `outcome_unknown`.
   base::Duration operation_timeout{0};
+  bool must_exist = false;  // file://: not_found where nobody made one, instead of making it
 };
 // invalid for a URL that is neither zk:// nor file://, or a directory that cannot be used.
 base::Result<std::unique_ptr<Session>> open(io::Loop& loop, const Options& options);

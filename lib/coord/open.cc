@@ -1,3 +1,7 @@
+#include <unistd.h>
+
+#include <cerrno>
+
 #include "lib/coord/coord.h"
 #include "lib/coord/file_session.h"
 #include "lib/coord/zk_session.h"
@@ -15,6 +19,9 @@ base::Result<std::unique_ptr<Session>> open(io::Loop& loop, const Options& optio
     const std::string dir(url.substr(7));
     if (dir.empty() || dir.front() != '/')
       return fail(Code::invalid, "coordination URL: file:///absolute/directory, not " + options.url);
+    // A mistyped URL must not leave a store of its own behind.
+    if (options.must_exist && ::access((dir + "/data.mdb").c_str(), F_OK) != 0 && errno == ENOENT)
+      return fail(Code::not_found, "there is no coordination service at " + options.url + " (zkctl init makes one)");
     TRY_ASSIGN(auto session, file::FileSession::open(loop, dir, options.session_timeout, patience));
     return std::unique_ptr<Session>(std::move(session));
   }

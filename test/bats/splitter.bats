@@ -2,7 +2,7 @@
 # splitter: a split as an operator begins, follows, leaves and undoes it.
 load ../lib/cluster
 
-setup_file() { cluster_up --servers 5 --mdservers 1; }
+setup_file() { cluster_up --servers 5 --mdservers 2; }
 teardown_file() { cluster_down; }
 teardown() { cluster_diagnose; }
 
@@ -120,7 +120,7 @@ forgotten() { # PARTITION
   # How it ended is known when METADATA has forgotten it, too.
   wait_for 30 forgotten "$(jq -r .partition <<<"$begun")"
   run -0 splitter wait "$attempt"
-  assert_output --partial done
+  assert_output --partial 'done'
   run -4 splitter abort "$attempt"
   assert_equal "$(partitions g)" 2
   run -0 same g
@@ -182,4 +182,44 @@ forgotten() { # PARTITION
   wait_for 60 ended j
   assert_equal "$(partitions j)" 2
   run -0 same j
+}
+
+@test "left by Ctrl-C before anybody has answered, it says that it may have begun" {
+  fresh k
+  server kill m2 --signal STOP
+  spawn "$BATS_TEST_TMPDIR/log" splitter split k "$(region k)" --at k000500
+  wait_for 20 grep -q "waiting for a majority" "$BATS_TEST_TMPDIR/log"
+  kill -INT "$SPAWN_PID"
+  local left=0
+  wait "$SPAWN_PID" || left=$?
+  assert_equal "$left" 7
+  server kill m2 --signal CONT
+  run cat "$BATS_TEST_TMPDIR/log"
+  assert_output --partial "it may have begun: splitter wait "
+  local attempt=${output##*splitter wait }
+  attempt=${attempt%% *}
+  # It does: the metadata server had it.
+  wait_for 20 splitter wait "$attempt"
+  assert_equal "$(partitions k)" 2
+  # The time limit holds for that, too.
+  server kill m2 --signal STOP
+  local start=$SECONDS
+  run splitter split k "$(region k)" --at k000200 --timeout 500ms
+  server kill m2 --signal CONT
+  [ "$status" = 7 ] || [ "$status" = 69 ]
+  [ $((SECONDS - start)) -lt 15 ]
+}
+
+@test "a mistyped place of the coordination service is not made" {
+  local url
+  for url in "file://$BATS_TEST_TMPDIR/typo" "file://$BATS_TEST_TMPDIR/no/such/place"; do
+    run -3 splitter --coord "$url" status
+    assert_output --partial "there is no coordination service at $url"
+    run -3 partc --coord "$url" status
+    run -3 zkctl --coord "$url" tree
+    run -78 partd run --coord "$url" --id p9 --data-dir "$BATS_TEST_TMPDIR/d" --socket "$BATS_TEST_TMPDIR/s"
+    run -78 mdserver run --coord "$url" --id m9 --data-dir "$BATS_TEST_TMPDIR/m" --socket "$BATS_TEST_TMPDIR/s2"
+  done
+  assert_not_exist "$BATS_TEST_TMPDIR/typo"
+  assert_not_exist "$BATS_TEST_TMPDIR/no"
 }
