@@ -15,7 +15,6 @@
 
 namespace cantle::splitter {
 
-using base::Code;
 namespace driver = proto::driver;
 
 namespace {
