@@ -138,7 +138,7 @@ void Service::perform(push::Answer& e) {
   if (!e.result) return call.responder.fail(e.result.error());
   switch (call.kind) {
     case Call::Kind::write: return call.responder.ok(wire::encode(model::PushWriteReply{*e.result, loop_.wall_ms()}));
-    case Call::Kind::bulk: return call.responder.ok(wire::encode(model::BulkBlockReply{*e.result}));
+    case Call::Kind::bulk: return call.responder.ok(bulk_reply(call.log, *e.result));
     case Call::Kind::drop: return call.responder.ok(wire::encode(model::DropReply{e.result->value == 1}));
   }
 }

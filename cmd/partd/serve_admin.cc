@@ -292,7 +292,7 @@ void Service::serve_drop(const rpc::Call& call, rpc::Responder responder) {
   if (!request) return responder.fail(request.error());
   if (!machine_) return responder.fail({Code::unavailable, "starting"});
   const auto id = ++last_id_;
-  calls_.emplace(id, Call{std::move(responder), Call::Kind::drop, {}});
+  calls_.emplace(id, Call{std::move(responder), Call::Kind::drop, {}, {}});
   push::DropAsked in;
   in.call = id;
   in.message = &*request;

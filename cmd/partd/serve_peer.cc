@@ -98,7 +98,7 @@ void Service::serve_push_write(const rpc::Call& call, rpc::Responder responder) 
   if (!message) return;
   received(message, push::Purpose::write, responder, [this, message, responder] {
     const auto id = ++last_id_;
-    auto& kept = calls_.emplace(id, Call{responder, Call::Kind::write, std::move(message->records)}).first->second;
+    auto& kept = calls_.emplace(id, Call{responder, Call::Kind::write, std::move(message->records), {}}).first->second;
     auto seen = look_at(kept.records, message->count);
     if (!seen) {
       responder.fail(seen.error());
@@ -122,13 +122,15 @@ void Service::serve_bulk_block(const rpc::Call& call, rpc::Responder responder) 
   received(message, push::Purpose::bulk, responder, [this, message, responder] {
     if (const auto admission = machine_->admit(message->envelope, push::Purpose::bulk);
         message->count > 0 && admission.kind == push::Admission::Kind::ok) {
+      if (message->delivered) input(push::DeliveryTold{message->envelope, *message->delivered});
       leave_out_known(*engine_, admission.log, *message);
       if (message->count == 0)
-        return responder.ok(
-            wire::encode(model::BulkBlockReply{engine_->durable(admission.log).value_or(model::LogPoint{}).lsn}));
+        return responder.ok(bulk_reply(admission.log, engine_->durable(admission.log).value_or(model::LogPoint{}).lsn));
     }
     const auto id = ++last_id_;
-    auto& kept = calls_.emplace(id, Call{responder, Call::Kind::bulk, std::move(message->records)}).first->second;
+    auto& kept =
+        calls_.emplace(id, Call{responder, Call::Kind::bulk, std::move(message->records), message->envelope.partition})
+            .first->second;
     auto seen = look_at(kept.records, message->count);
     if (!seen) {
       responder.fail(seen.error());
@@ -141,6 +143,10 @@ void Service::serve_bulk_block(const rpc::Call& call, rpc::Responder responder) 
     in.seen = *seen;
     input(in);
   });
+}
+
+std::string Service::bulk_reply(const model::PartitionId& log, model::Lsn lsn) const {
+  return wire::encode(model::BulkBlockReply{lsn, machine_->delivered(log)});
 }
 
 // A snapshot's chunk goes past the journal, so the rules for records are applied here.
@@ -202,7 +208,8 @@ void Service::serve_digest(const rpc::Call& call, rpc::Responder responder) {
     for (const auto& entry : message->entries) offers.push_back({entry.key, entry.version});
     auto lacking = engine_->lacking(log, offers);
     if (!lacking) return responder.fail(lacking.error());
-    responder.ok(wire::encode(model::DigestReply{std::move(*lacking)}));
+    if (message->delivered) input(push::DeliveryTold{message->envelope, *message->delivered});
+    responder.ok(wire::encode(model::DigestReply{std::move(*lacking), machine_->delivered(log)}));
   });
 }
 

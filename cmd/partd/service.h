@@ -90,7 +90,8 @@ class Service {
   struct Call {  // a message of another server, or of a mover
     rpc::Responder responder;
     enum class Kind : uint8_t { write, bulk, drop } kind = Kind::write;
-    std::string records;  // until it is appended
+    std::string records;       // until it is appended
+    model::PartitionId log{};  // bulk
   };
   struct Gathered {
     std::string payload;
@@ -220,6 +221,7 @@ class Service {
   void serve_push_scan(const rpc::Call& call, rpc::Responder responder);
   void serve_bulk_begin(const rpc::Call& call, rpc::Responder responder);
   void serve_bulk_block(const rpc::Call& call, rpc::Responder responder);
+  std::string bulk_reply(const model::PartitionId& log, model::Lsn lsn) const;
   void serve_snapshot(std::shared_ptr<model::BulkBlock> message, rpc::Responder responder);
   void serve_bulk_end(const rpc::Call& call, rpc::Responder responder);
   void serve_digest(const rpc::Call& call, rpc::Responder responder);

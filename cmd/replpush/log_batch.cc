@@ -1,5 +1,6 @@
 #include "cmd/replpush/log_batch.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "lib/base/log.h"
@@ -50,23 +51,30 @@ model::LogPoint last_common(store::JournalReader& journal, const model::Partitio
 
 }  // namespace
 
-base::Result<bool> LogSorter::add(const store::LogBlock& block) {
-  if (any_ && own_.size() + foreign_bytes_ + block.payload.size() > model::kBlockMax) return false;
+base::Result<bool> LogSorter::add(const model::BlockHeader& header, std::string_view payload) {
+  if (any_ && bytes() + payload.size() > model::kBlockMax) return false;
   if (own_.capacity() < kOwnReserve) own_.reserve(kOwnReserve);  // grown once, not by doubling
-  wire::RecordReader in(block.payload);
+  wire::RecordReader in(payload);
   model::RecordView r;
   size_t at = 0, run = 0;  // `run`: where the present run of own records began
-  auto end_run = [&](size_t upto) { own_.append(block.payload, run, upto - run); };
+  auto end_run = [&](size_t upto) { own_.append(payload, run, upto - run); };
+  model::Version oldest;  // of what this server stamped in its present life
   while (in.next(r)) {
     const size_t next = in.offset();
     const bool inside = interval_.contains(r.key);
-    if (inside && r.version.server() == self_) {
+    const auto stamper = r.version.server();
+    if (inside && stamper == stampers_.self) {
       ++own_count_;
+      if (r.version.incarnation() == stampers_.incarnation && (oldest.none() || r.version < oldest)) oldest = r.version;
     } else {
       end_run(at);
       run = next;
-      if (inside) {
-        foreign_.push_back({{std::string(r.key), r.version}, block.payload.substr(at, next - at)});
+      const auto& awaited = stampers_.await;
+      if (inside && std::find(awaited.begin(), awaited.end(), stamper) != awaited.end()) {
+        await(r.version);
+        awaited_bytes_ += next - at;
+      } else if (inside) {
+        foreign_.push_back({{std::string(r.key), r.version}, std::string(payload.substr(at, next - at))});
         foreign_bytes_ += next - at;
       }
     }
@@ -74,9 +82,26 @@ base::Result<bool> LogSorter::add(const store::LogBlock& block) {
   }
   TRY(in.status());
   end_run(at);
-  through_ = {block.header.epoch, block.header.last(), block.header.header_crc};
+  if (!oldest.none()) note_own(oldest);
+  through_ = {header.epoch, header.last(), header.header_crc};
   any_ = true;
   return true;
+}
+
+void LogSorter::await(const model::Version& version) {
+  for (auto& a : awaited_) {
+    if (a.oldest.server() != version.server() || a.oldest.incarnation() != version.incarnation()) continue;
+    a.oldest = std::min(a.oldest, version);
+    a.newest = std::max(a.newest, version);
+    ++a.count;
+    return;
+  }
+  awaited_.push_back({version, version, 1});
+}
+
+void LogSorter::note_own(const model::Version& block_oldest) {
+  if (own_oldest_.none() || block_oldest < own_oldest_) own_oldest_ = block_oldest;
+  before_oldest_ = std::exchange(last_oldest_, block_oldest);
 }
 
 mv::LogBatch LogSorter::take() {
@@ -84,6 +109,11 @@ mv::LogBatch LogSorter::take() {
   batch.through = through_;
   batch.own = {std::make_shared<const std::string>(std::move(own_)), own_count_};
   batch.foreign = std::move(foreign_);
+  batch.awaited = std::move(awaited_);
+  batch.own_oldest = own_oldest_;
+  batch.last_oldest = last_oldest_;
+  batch.before_oldest = before_oldest_;
+  batch.gap = gap_;
   return batch;
 }
 
@@ -101,18 +131,24 @@ mv::LogRead read_batch(store::JournalReader& journal, const mv::ReadLog& ask, mo
       return out;
     }
   }
-  LogSorter sorter(ask.interval, ask.offer_own ? std::nullopt : std::optional(self));
-  const auto end = journal.end(ask.partition);
+  LogSorter sorter(ask.interval, {ask.offer_own ? std::nullopt : std::optional(self), ask.incarnation, ask.await});
+  auto end = journal.end(ask.partition);
+  if (end && ask.until.value != 0) end->lsn = std::min(end->lsn, ask.until);
   model::Lsn from = ask.after.lsn.next();
   for (int reads = 0; reads < kReadsMax && end && from <= end->lsn && sorter.bytes() < ask.bytes; ++reads) {
-    auto part = journal.read(ask.partition, from, ask.bytes - sorter.bytes());
+    bool full = false;
+    auto part = journal.read(ask.partition, from, ask.bytes - sorter.bytes(),
+                             [&](const model::BlockHeader& header, std::string_view payload) -> base::Result<bool> {
+                               full = ask.until.value != 0 && header.last() > ask.until;
+                               if (full) return false;
+                               TRY_ASSIGN(const bool added, sorter.add(header, payload));
+                               full = !added;
+                               return added;
+                             });
     if (!part) return failed(std::move(out), part.error().text);
-    if (part->gone) return out.end = mv::ReadEnd::retired, out;
-    for (const auto& block : part->blocks) {
-      auto added = sorter.add(block);
-      if (!added) return failed(std::move(out), added.error().text);
-      if (!*added) return out.batch = sorter.take(), out;
-    }
+    if (part->gone && sorter.empty()) return out.end = mv::ReadEnd::retired, out;
+    if (full || part->gone) return out.batch = sorter.take(), out;
+    if (part->gap) sorter.passed_gap();
     if (part->gap)  // a damaged place: what was there is compared with the other replicas by the partd
       base::log(base::Level::warn, "damaged_log",
                 {{"partition", to_string(ask.partition)}, {"from", to_string(from)}, {"next", to_string(part->next)}});

@@ -1,9 +1,10 @@
 // LogBatch from blocks: the records of a log that lie in an interval, those stamped by this server in one payload,
-// the others one by one with their key and version.
+// the others one by one with their key and version, or, of those whose own movers bring them, the versions' span alone.
 #pragma once
 
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "lib/base/result.h"
 #include "lib/proto/mover_types.h"
@@ -13,23 +14,34 @@ namespace cantle::replpush {
 
 class LogSorter {
  public:
-  // `self`: whose records are put together; none: nobody's.
-  LogSorter(model::Interval interval, std::optional<model::ServerNumber> self)
-      : interval_(std::move(interval)), self_(self) {}
+  struct Stampers {
+    std::optional<model::ServerNumber> self;  // whose records are put together; none: nobody's
+    model::Incarnation incarnation;           // its present life
+    std::vector<model::ServerNumber> await;
+  };
+  LogSorter(model::Interval interval, Stampers stampers)
+      : interval_(std::move(interval)), stampers_(std::move(stampers)) {}
 
   // False: it does not fit with what is there any more, and was not added.
-  base::Result<bool> add(const store::LogBlock& block);
+  base::Result<bool> add(const model::BlockHeader& header, std::string_view payload);
   bool empty() const { return !any_; }
-  size_t bytes() const { return own_.size() + foreign_bytes_; }
+  size_t bytes() const { return own_.size() + foreign_bytes_ + awaited_bytes_; }  // looked at, of the interval
+  void passed_gap() { gap_ = true; }
   proto::mover::LogBatch take();
 
  private:
+  void await(const model::Version& version);
+  void note_own(const model::Version& block_oldest);
+
   model::Interval interval_;
-  std::optional<model::ServerNumber> self_;
+  Stampers stampers_;
   std::string own_;
   uint32_t own_count_ = 0;
-  size_t foreign_bytes_ = 0;
+  size_t foreign_bytes_ = 0, awaited_bytes_ = 0;
   std::vector<proto::mover::Foreign> foreign_;
+  std::vector<proto::mover::Awaited> awaited_;
+  model::Version own_oldest_, last_oldest_, before_oldest_;
+  bool gap_ = false;
   model::LogPoint through_;
   bool any_ = false;
 };

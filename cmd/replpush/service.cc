@@ -15,6 +15,7 @@ using base::Status;
 namespace {
 
 constexpr base::Duration kTickEvery = std::chrono::milliseconds(50);
+constexpr base::Duration kTickHurried = std::chrono::milliseconds(10);
 constexpr base::Duration kViewEvery = std::chrono::seconds(1);
 constexpr base::Duration kAttachEvery = std::chrono::milliseconds(200);
 constexpr base::Duration kLookEvery = std::chrono::milliseconds(5);  // at most so often, however busy the journal
@@ -95,7 +96,7 @@ Status Service::attach() {
   opened_ = true;
   waits_for_ = "the partition server to answer";
   source_.list_marks([this](std::vector<mv::MarkKey> keys) { feed(mv::MarksListed{loop_.now(), std::move(keys)}); });
-  tick_.start(kTickEvery, kTickEvery);
+  tick_.start(kTickEvery);
   view_timer_.start(base::Duration(1), kViewEvery);
   return base::ok();
 }
@@ -240,6 +241,7 @@ void Service::show_live() {
 void Service::tick() {
   show_live();
   feed(mv::Tick{loop_.now()});
+  tick_.start(mover_.hurried(loop_.now()) ? kTickHurried : kTickEvery);
 }
 
 // --- What people see ---------------------------------------------------------------------------------

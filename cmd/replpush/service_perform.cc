@@ -24,8 +24,9 @@ struct BlockOut {
   uint64_t snapshot = 0;
   std::string through_key;
   bool last = false;
+  std::optional<model::Delivered> delivered;
   std::string_view records;
-  CANTLE_FIELDS(envelope, kind, count, snapshot, through_key, last, records)
+  CANTLE_FIELDS(envelope, kind, count, snapshot, through_key, last, delivered, records)
 };
 
 template <class T>
@@ -104,11 +105,17 @@ void Service::perform(mv::SendBegin& e) {
 }
 void Service::perform(mv::SendBlock& e) {
   CRASH_POINT("replpush.before_block");
-  const BlockOut out{std::move(e.message.envelope),    e.message.kind, e.message.count, e.message.snapshot,
-                     std::move(e.message.through_key), e.message.last, *e.records};
+  const BlockOut out{std::move(e.message.envelope),    e.message.kind, e.message.count,     e.message.snapshot,
+                     std::move(e.message.through_key), e.message.last, e.message.delivered, *e.records};
   targets_.call(e.to, "bulk.block", wire::encode(out), kLong, [this, stream = e.stream, ticket = e.ticket](auto r) {
     CRASH_POINT("replpush.block_answered");
-    feed(mv::Confirmed{loop_.now(), stream, ticket, status_of(r)});
+    auto reply = as<model::BulkBlockReply>(r);
+    mv::Confirmed in{loop_.now(), stream, ticket, base::ok()};
+    if (reply)
+      in.delivered = std::move(reply->delivered);
+    else
+      in.status = base::fail(std::move(reply).error());
+    feed(std::move(in));
   });
 }
 void Service::perform(mv::SendDigest& e) {

@@ -55,7 +55,8 @@ struct HeldPartition {
   // push the rest, prove, drop. Never inferred from an entry that is missing.
   bool unload = false;
   std::vector<SettledMark> settled;
-  CANTLE_FIELDS(table, table_uuid, partition, region, assignment, interval, unload, settled)
+  bool catching_up = false;  // since a start: it serves nothing before the others have brought what it missed
+  CANTLE_FIELDS(table, table_uuid, partition, region, assignment, interval, unload, settled, catching_up)
 };
 
 struct PeerView {

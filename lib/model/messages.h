@@ -10,6 +10,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -98,6 +99,16 @@ struct PushScanReply {
   CANTLE_FIELDS(entries, more, resume, lsn)
 };
 
+// What a mover says of its own server's stamps to a target that it pushes to: every record that this server stamped in
+// this life, of the target's interval, with a version from `from` on and below `before`, is durable at the target. The
+// target hands it on to the other movers, which then need not offer those records.
+struct Delivered {
+  Version from, before;  // of one stamper and one incarnation
+  bool all = false;      // the sender has nothing more to send for now
+  CANTLE_FIELDS(from, before, all)
+  bool operator==(const Delivered&) const = default;
+};
+
 // bulk.begin: a mover opens (or reopens) its stream to one target assignment.
 enum class BulkKind : uint8_t { log = 1, snapshot = 2 };
 struct BulkBegin {
@@ -128,15 +139,17 @@ struct BulkBlock {
   uint64_t snapshot = 0;
   std::string through_key;
   bool last = false;
-  CANTLE_FIELDS(envelope, kind, records, count, snapshot, through_key, last)
+  std::optional<Delivered> delivered;  // log
+  CANTLE_FIELDS(envelope, kind, records, count, snapshot, through_key, last, delivered)
 };
 struct BulkBlockReply {
-  Lsn lsn;  // log: of the last record in the receiver's log
-  CANTLE_FIELDS(lsn)
+  Lsn lsn;                           // log: of the last record in the receiver's log
+  std::vector<Delivered> delivered;  // log: what all movers have said
+  CANTLE_FIELDS(lsn, delivered)
 };
 
 // digest: (key, version) pairs; the answer says which of them the receiver lacks: it has neither that
-// version nor a newer one of the key, durable. Also the proof before a drop.
+// version nor a newer one of the key, durable. Also the proof before a drop; without entries it asks for `delivered`.
 struct DigestEntry {
   std::string key;
   Version version;
@@ -145,11 +158,13 @@ struct DigestEntry {
 struct Digest {
   Envelope envelope;
   std::vector<DigestEntry> entries;
-  CANTLE_FIELDS(envelope, entries)
+  std::optional<Delivered> delivered;
+  CANTLE_FIELDS(envelope, entries, delivered)
 };
 struct DigestReply {
-  std::vector<uint32_t> lacking;  // indexes into entries, ascending
-  CANTLE_FIELDS(lacking)
+  std::vector<uint32_t> lacking;     // indexes into entries, ascending
+  std::vector<Delivered> delivered;  // what all movers have said
+  CANTLE_FIELDS(lacking, delivered)
 };
 constexpr size_t kDigestEntriesMax = 4096;
 

@@ -58,6 +58,8 @@ class Mover {
   std::vector<ProofStatus> proofs() const;
   const Counters& counters() const { return shared_.counters; }
   size_t bytes_under_way() const { return shared_.bytes; }
+  // Ticks should come every few milliseconds: somebody waits for what other movers say.
+  bool hurried(base::Instant now) const { return now < shared_.hurry_until; }
   bool paused() const { return shared_.paused; }
   const std::string& paused_why() const { return shared_.paused_why; }
   // Every stream is through, nothing is to be proved: what `replpush once` waits for.

@@ -38,9 +38,9 @@ struct Source {
 bool filled_by_bulk(const Assignment& a) { return a.state != AssignmentState::proposed; }
 bool takes_bulk(const Assignment& a, const model::ServerId& self) { return a.server != self && filled_by_bulk(a); }
 
-void add(const Source& from, const model::PartitionId& partition, model::TxnSeq min_txnseq,
-         const model::Interval& interval, const Assignment& to, const std::vector<Assignment>& pushers,
-         std::vector<Target>* out) {
+// `p`: the entry of the map; `partition`: itself, or a child that it is being split into.
+void add(const Source& from, const Partition& p, const model::PartitionId& partition, const model::Interval& interval,
+         const Assignment& to, std::vector<Target>* out) {
   Target t;
   t.id = {from.held.assignment, to.id};
   t.table = from.held.table;
@@ -49,10 +49,12 @@ void add(const Source& from, const model::PartitionId& partition, model::TxnSeq 
   t.partition = partition;
   t.server = to.server;
   t.interval = interval.intersect(from.held.interval);
+  t.whole = t.interval == interval && !p.split;
+  t.catching_up = from.held.catching_up;
   t.state = to.state;
   t.since = to.since;
-  t.min_txnseq = min_txnseq;
-  for (const auto& a : pushers)
+  t.min_txnseq = p.min_txnseq;
+  for (const auto& a : p.assignments)
     if (a.server != from.self && a.server != to.server && answers_reads(a.state)) t.others.push_back(a.server);
   // The key names the server, so a replacement never inherits what another server confirmed.
   for (const auto& own : from.line)
@@ -64,15 +66,14 @@ bool meets(const Partition& p, const model::Interval& held) { return !p.interval
 
 void add_kept(const Source& from, const Partition& p, std::vector<Target>* out) {
   for (const auto& a : p.assignments)
-    if (takes_bulk(a, from.self)) add(from, p.id, p.min_txnseq, p.interval, a, p.assignments, out);
+    if (takes_bulk(a, from.self)) add(from, p, p.id, p.interval, a, out);
   if (!p.split || p.split->phase != model::SplitPhase::filling) return;
   const model::Interval low{p.interval.begin, p.split->point}, high{p.split->point, p.interval.end};
   const std::pair<const model::Child*, const model::Interval*> children[] = {{&p.split->low, &low},
                                                                              {&p.split->high, &high}};
   for (const auto& [child, interval] : children)
     for (const auto& a : child->assignments)
-      if (a.source.none() && takes_bulk(a, from.self))
-        add(from, child->id, p.min_txnseq, *interval, a, p.assignments, out);
+      if (a.source.none() && takes_bulk(a, from.self)) add(from, p, child->id, *interval, a, out);
 }
 
 }  // namespace
@@ -87,8 +88,7 @@ std::vector<Target> targets_of(const model::HeldPartition& held, const model::Me
     for (const auto& p : map.partitions) {
       if (!meets(p, held.interval)) continue;
       for (const auto& a : p.assignments)
-        if (filled_by_bulk(a) && a.id != held.assignment)
-          add(from, p.id, p.min_txnseq, p.interval, a, p.assignments, &out);
+        if (filled_by_bulk(a) && a.id != held.assignment) add(from, p, p.id, p.interval, a, &out);
     }
     return out;
   }

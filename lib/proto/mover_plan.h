@@ -30,8 +30,10 @@ struct Target {
   model::PartitionId partition;  // the target's
   model::ServerId server;
   model::Interval interval;
+  bool whole = true;  // all of the target's partition, which is not being split
   model::AssignmentState state = model::AssignmentState::available;
   model::TxnSeq since, min_txnseq;      // of the target's assignment and of its partition's entry
+  bool catching_up = false;             // the source is: the target probably has what comes in there
   std::vector<model::ServerId> others;  // servers that push to this target as well
   std::vector<MarkKey> marks;           // where its position may stand: its own first, then those it goes on from
   bool operator==(const Target&) const = default;

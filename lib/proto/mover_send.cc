@@ -13,8 +13,11 @@ using base::Duration;
 using base::Instant;
 using model::AssignmentState;
 using model::BulkKind;
+using model::Version;
 
 namespace {
+size_t weight(const Foreign& f) { return f.record.size() + f.entry.key.size() + sizeof(Foreign); }
+
 model::TxnSeq txnseq_of(const Shared& shared, const std::string& table) {
   auto it = shared.maps.find(table);
   return it == shared.maps.end() ? model::TxnSeq{} : it->second->txnseq;
@@ -27,7 +30,9 @@ void MoverStream::fill(Instant now, Effects& out) {
   retry_items(now, out);
   pop(now, out);
   if (phase_ != Phase::sending) return;
+  read_again(now, out);
   read_more(now, out);
+  ask_delivered(now, out);
   if (end_owed(now)) send_end(now, out);
   const auto* l = log();
   const bool idle = items_.empty() && read_ticket_ == 0 && end_ticket_ == 0;
@@ -61,14 +66,28 @@ void MoverStream::read_more(Instant now, Effects& out) {
   stepped_in_ = true;
   // Live marks end before records whose stamper has not said that they are settled, though live sends went on behind
   // them.
-  const bool offer_own =
-      (in_touch_ || healing_ != 0) && direct_bytes_ == 0 && target_.state == AssignmentState::available;
-  out.emplace_back(
-      ReadLog{target_.id, read_ticket_, target_.source, read_at_, target_.interval, kReadBytes, offer_own});
+  offering_own_ = (in_touch_ || healing_ != 0) && direct_bytes_ == 0 && target_.state == AssignmentState::available;
+  out.emplace_back(ReadLog{.stream = target_.id,
+                           .ticket = read_ticket_,
+                           .partition = target_.source,
+                           .after = read_at_,
+                           .interval = target_.interval,
+                           .bytes = kReadBytes,
+                           .offer_own = offering_own_,
+                           .await = offering_own_ ? std::vector<model::ServerNumber>{} : to_await(),
+                           .incarnation = shared_.incarnation,
+                           .until = {}});
 }
 
 void MoverStream::on(LogRead in, Effects& out) {
-  if (phase_ != Phase::sending || in.ticket != read_ticket_ || read_ticket_ == 0) return;
+  if (phase_ != Phase::sending || in.ticket == 0) return;
+  if (in.ticket == again_ticket_) {
+    again_ticket_ = 0;
+    for (auto& item : items_)
+      if (item.again_ticket == in.ticket) return on_again(item, std::move(in), out);
+    return fill(in.now, out);  // it was confirmed meanwhile
+  }
+  if (in.ticket != read_ticket_) return;
   read_ticket_ = 0;
   switch (in.end) {
     case ReadEnd::batch: add_batch(std::move(in.batch), in.now, out); break;
@@ -94,8 +113,9 @@ void MoverStream::on(LogRead in, Effects& out) {
 void MoverStream::add_batch(LogBatch batch, Instant now, Effects& out) {
   verified_ = true;  // the read began behind the position, so it is there
   if (batch.through.lsn <= read_at_.lsn) return;
-  read_at_ = batch.through;
-  std::vector<Foreign> foreign;
+  const auto from = std::exchange(read_at_, batch.through);
+  note_own(batch);
+  Foreigns foreign;
   for (auto& f : batch.foreign) {
     if (settled(f.entry.version))
       ++shared_.counters.settled;
@@ -107,34 +127,40 @@ void MoverStream::add_batch(LogBatch batch, Instant now, Effects& out) {
     Item& item = items_.emplace_back();
     item.own = std::move(batch.own);
     item.own_done = false;
+    item.own_oldest = batch.own_oldest;
     item.bytes = item.own.bytes->size();
     bytes_ += item.bytes;
     shared_.bytes += item.bytes;
-    if (foreign.empty()) item.through = batch.through;
     send_own(item, now, out);
   }
-  if (!foreign.empty()) add_foreign(std::move(foreign), batch.through, now, out);
-  if (!own && foreign.empty()) items_.emplace_back().through = batch.through;  // nothing of it lay in the interval
+  const bool nothing = !own && foreign.empty();
+  add_foreign(std::move(foreign), items_.size(), now, out);
+  if (nothing) items_.emplace_back();
+  Item& last = items_.back();
+  last.through = batch.through;
+  last.from = from;
+  if (std::all_of(items_.begin(), items_.end(), [](const Item& item) { return item.awaited.empty(); })) news_at_ = now;
+  last.awaited = std::move(batch.awaited);
+  drop_delivered(last);
 }
 
-void MoverStream::add_foreign(std::vector<Foreign> foreign, std::optional<model::LogPoint> through, Instant now,
-                              Effects& out) {
+// As items in front of the one at `at`.
+void MoverStream::add_foreign(Foreigns foreign, size_t at, Instant now, Effects& out) {
   size_t from = 0;
   while (from < foreign.size()) {
-    Item& item = items_.emplace_back();
+    Item& item = *items_.emplace(items_.begin() + static_cast<std::ptrdiff_t>(at++));
     size_t records = 0;
     while (from < foreign.size() && item.foreign.size() < model::kDigestEntriesMax) {
       Foreign& f = foreign[from];
       if (records > 0 && records + f.record.size() > model::kBlockMax) break;
       records += f.record.size();
-      item.bytes += f.record.size() + f.entry.key.size() + sizeof(Foreign);
+      item.bytes += weight(f);
       item.foreign.push_back(std::move(f));
       ++from;
     }
     bytes_ += item.bytes;
     shared_.bytes += item.bytes;
     item.offer = Offer::wanted;
-    if (from == foreign.size()) item.through = through;
     offer(item, now, out);
   }
 }
@@ -164,14 +190,21 @@ bool MoverStream::stamped_by_target(const model::Version& version) const {
   return it != shared_.numbers.end() && it->second == target_.server;
 }
 
+model::BulkBlock MoverStream::block_of(const Records& records) {
+  model::BulkBlock m;
+  m.envelope = envelope_to(shared_, target_, txnseq_of(shared_, target_.table));
+  m.kind = BulkKind::log;
+  m.count = records.count;
+  m.delivered = told_delivered_ = delivered();
+  return m;
+}
+
 void MoverStream::send_own(Item& item, Instant now, Effects& out) {
   item.own_ticket = ++shared_.tickets;
   item.own_retry = {};
   sent(now);
-  model::BulkBlock m;
-  m.envelope = envelope_to(shared_, target_, txnseq_of(shared_, target_.table));
+  auto m = block_of(item.own);
   m.kind = mark_.snapshot != 0 ? BulkKind::snapshot : BulkKind::log;
-  m.count = item.own.count;
   m.snapshot = mark_.snapshot;
   m.through_key = item.through_key;
   m.last = item.last;
@@ -197,11 +230,20 @@ void MoverStream::offer(Item& item, Instant now, Effects& out) {
   m.envelope = envelope_to(shared_, target_, txnseq_of(shared_, target_.table));
   m.entries.reserve(item.foreign.size());
   for (const auto& f : item.foreign) m.entries.push_back(f.entry);
+  m.delivered = told_delivered_ = delivered();
   shared_.counters.offered += m.entries.size();
   out.emplace_back(SendDigest{target_.id, item.offer_ticket, target_.server, std::move(m)});
 }
 
 void MoverStream::on(const Digested& in, Effects& out) {
+  const bool asked = ask_ticket_ != 0 && in.ticket == ask_ticket_;
+  if (asked) {
+    ask_ticket_ = 0;
+    --unanswered_;
+    last_sent_ = in.now;  // an error says nothing: where it stands for more, what is offered next will meet it
+  }
+  if (in.reply) take_delivered(in.reply->delivered, in.now);
+  if (asked) return advance(in.now, out);
   auto it = std::find_if(items_.begin(), items_.end(),
                          [&](const Item& i) { return i.offer == Offer::asked && i.offer_ticket == in.ticket; });
   if (it == items_.end()) return;
@@ -257,11 +299,8 @@ void MoverStream::send_lacking(Item& item, const std::vector<uint32_t>& indexes,
   item.offer_again = {};
   item.offer_ticket = ++shared_.tickets;
   sent(now);
-  model::BulkBlock m;
-  m.envelope = envelope_to(shared_, target_, txnseq_of(shared_, target_.table));
-  m.kind = BulkKind::log;
-  m.count = item.lacking.count;
-  out.emplace_back(SendBlock{target_.id, item.offer_ticket, target_.server, std::move(m), item.lacking.bytes});
+  out.emplace_back(
+      SendBlock{target_.id, item.offer_ticket, target_.server, block_of(item.lacking), item.lacking.bytes});
 }
 
 void MoverStream::on(const Confirmed& in, Effects& out) {
@@ -279,17 +318,29 @@ void MoverStream::on(const Confirmed& in, Effects& out) {
     }
     slow_ = {};
     slow_why_.clear();
-    const Records& records = own ? item.own : item.lacking;
+    take_delivered(in.delivered, in.now);
+    Records& records = own ? item.own : item.lacking;
     ++shared_.counters.blocks;
     shared_.counters.records += records.count;
     shared_.counters.bytes += records.bytes->size();
     sent_bytes_ += records.bytes->size();
+    let_go(item, records.bytes->size());
+    records.bytes.reset();
     if (own)
       item.own_done = true;
     else
       item.offer = Offer::none;
     return advance(in.now, out);
   }
+}
+
+// What an item holds no more counts no more.
+void MoverStream::let_go(Item& item, size_t bytes) {
+  bytes = std::min(bytes, item.bytes);
+  item.bytes -= bytes;
+  bytes_ -= bytes;
+  shared_.bytes -= bytes;
+  shared_.freed = shared_.freed || bytes > 0;
 }
 
 // An answer that asks for patience: the same block goes again later, nothing else is lost.
@@ -312,13 +363,156 @@ void MoverStream::retry_items(Instant now, Effects& out) {
     if (item.offer == Offer::sent && item.offer_ticket == 0 && now >= item.offer_again) {
       item.offer_ticket = ++shared_.tickets;
       sent(now);
-      model::BulkBlock m;
-      m.envelope = envelope_to(shared_, target_, txnseq_of(shared_, target_.table));
-      m.kind = BulkKind::log;
-      m.count = item.lacking.count;
-      out.emplace_back(SendBlock{target_.id, item.offer_ticket, target_.server, std::move(m), item.lacking.bytes});
+      out.emplace_back(
+          SendBlock{target_.id, item.offer_ticket, target_.server, block_of(item.lacking), item.lacking.bytes});
     }
   }
+}
+
+// --- What the stampers' own movers bring ------------------------------------------------------------
+
+void MoverStream::note_own(const LogBatch& batch) {
+  if (batch.gap || offering_own_) {
+    spoken_from_ = last_oldest_ = before_oldest_ = {};
+    spoken_gap_ = true;
+  }
+  if (batch.own_oldest.none()) return;
+  if (spoken_from_.none() && (!spoken_gap_ || !before_oldest_.none())) spoken_from_ = batch.own_oldest;
+  before_oldest_ = batch.before_oldest.none() ? last_oldest_ : batch.before_oldest;
+  last_oldest_ = batch.last_oldest;
+}
+
+// What of this server's stamps is at the target, all of it.
+std::optional<model::Delivered> MoverStream::delivered() const {
+  if (!target_.whole || mark_.snapshot != 0 || spoken_from_.none() || before_oldest_.none()) return std::nullopt;
+  model::Delivered d{spoken_from_, std::min(last_oldest_, before_oldest_), true};
+  for (const auto& item : items_) {
+    if (item.own_done || item.own_oldest.none()) continue;
+    d.before = std::min(d.before, item.own_oldest);
+    d.all = false;
+  }
+  const auto* l = log();
+  d.all = d.all && l != nullptr && read_at_.lsn >= l->end.lsn;
+  if (d.before <= d.from && !d.all) return std::nullopt;
+  d.before = std::max(d.before, d.from);
+  return d;
+}
+
+// Those that push to this target themselves.
+std::vector<model::ServerNumber> MoverStream::to_await() const {
+  std::vector<model::ServerNumber> numbers;
+  if (target_.state != AssignmentState::available || !target_.whole) return numbers;
+  for (const auto& [number, server] : shared_.numbers) {
+    const auto peer = shared_.peers.find(server);
+    const bool pushes = std::find(target_.others.begin(), target_.others.end(), server) != target_.others.end();
+    if (pushes && peer != shared_.peers.end() && peer->second.live) numbers.push_back(number);
+  }
+  return numbers;
+}
+
+bool MoverStream::delivered(const Version& oldest, const Version& newest) const {
+  return std::any_of(delivered_.begin(), delivered_.end(), [&](const auto& d) {
+    return d.from.server() == newest.server() && d.from.incarnation() == newest.incarnation() && d.from <= oldest &&
+           newest < d.before;
+  });
+}
+
+void MoverStream::take_delivered(const std::vector<model::Delivered>& all, Instant now) {
+  if (all == delivered_ || healing_ != 0) return;
+  delivered_ = all;
+  news_at_ = now;
+  for (auto& item : items_) drop_delivered(item);
+}
+
+void MoverStream::drop_delivered(Item& item) {
+  std::erase_if(item.awaited, [&](const auto& a) {
+    if (!delivered(a.oldest, a.newest) && !settled(a.newest)) return false;
+    shared_.counters.settled += a.count;
+    return true;
+  });
+  if (item.offer != Offer::waiting && item.offer != Offer::wanted) return;
+  size_t freed = 0;
+  std::erase_if(item.foreign, [&](const auto& f) {
+    if (!delivered(f.entry.version, f.entry.version)) return false;
+    freed += weight(f);
+    return true;
+  });
+  let_go(item, freed);
+  if (item.foreign.empty()) item.offer = Offer::none;
+}
+
+// No more is to be expected of the mover that should bring them.
+bool MoverStream::over(const Awaited& awaited) const {
+  if (!stamper_pushes(awaited.newest)) return true;
+  return std::any_of(delivered_.begin(), delivered_.end(),
+                     [&](const auto& d) { return d.all && d.from.server() == awaited.newest.server(); });
+}
+
+// Nothing was heard for a while of those who should bring what was passed over, or they have no more to bring: what is
+// left of it is read again, and offered.
+void MoverStream::read_again(Instant now, Effects& out) {
+  if (again_ticket_ != 0 || read_ticket_ != 0) return;
+  const bool no_news = now - news_at_ >= kAwaitMost;
+  for (auto& item : items_) {
+    if (item.awaited.empty()) continue;
+    if (!no_news && !std::all_of(item.awaited.begin(), item.awaited.end(), [&](const auto& a) { return over(a); }))
+      return;
+    if (bytes_ + kReadBytes > kStreamBytesMax || shared_.bytes + kReadBytes > kMoverBytesMax) return;
+    again_ticket_ = item.again_ticket = ++shared_.tickets;
+    out.emplace_back(ReadLog{.stream = target_.id,
+                             .ticket = again_ticket_,
+                             .partition = target_.source,
+                             .after = item.from,
+                             .interval = target_.interval,
+                             .bytes = kReadBytes,
+                             .offer_own = false,
+                             .await = {},
+                             .incarnation = shared_.incarnation,
+                             .until = item.through->lsn});
+    return;
+  }
+}
+
+void MoverStream::on_again(Item& item, LogRead in, Effects& out) {
+  item.again_ticket = 0;
+  if (in.end == ReadEnd::retired) {
+    reset();
+    want_snapshot_ = true;
+    return advance(in.now, out);
+  }
+  if (in.end != ReadEnd::batch || in.batch.through.lsn != item.through->lsn)
+    return fail(in.now, base::Error(Code::io_error, "reading the journal again: " + in.error), out);
+  Foreigns foreign;
+  for (auto& f : in.batch.foreign) {
+    const auto& v = f.entry.version;
+    const bool awaited = std::any_of(item.awaited.begin(), item.awaited.end(), [&](const auto& a) {
+      return v.server() == a.newest.server() && v.incarnation() == a.newest.incarnation();
+    });
+    if (awaited && !settled(v) && !delivered(v, v)) foreign.push_back(std::move(f));
+  }
+  item.awaited.clear();
+  const auto at = static_cast<size_t>(
+      std::find_if(items_.begin(), items_.end(), [&](const Item& i) { return &i == &item; }) - items_.begin());
+  add_foreign(std::move(foreign), at, in.now, out);  // in front of it: `item` is no more
+  advance(in.now, out);
+}
+
+// What the others have said is asked for while nothing goes to the target that would bring it; and told, once, when
+// nothing else does.
+void MoverStream::ask_delivered(Instant now, Effects& out) {
+  if (ask_ticket_ != 0 || unanswered_ > 0 || slow_.count() != 0) return;
+  const bool awaits = std::any_of(items_.begin(), items_.end(), [](const Item& item) { return !item.awaited.empty(); });
+  if (awaits) shared_.hurry_until = now + kGrace;
+  const auto told = target_.others.empty() ? std::nullopt : delivered();
+  const bool news = told && told != told_delivered_;
+  if (!news && (!awaits || now - asked_at_ < kAskAgain)) return;
+  asked_at_ = now;
+  ask_ticket_ = ++shared_.tickets;
+  sent(now);
+  model::Digest m;
+  m.envelope = envelope_to(shared_, target_, txnseq_of(shared_, target_.table));
+  m.delivered = told_delivered_ = told;
+  out.emplace_back(SendDigest{target_.id, ask_ticket_, target_.server, std::move(m)});
 }
 
 // The position follows what is confirmed without a gap.

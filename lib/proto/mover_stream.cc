@@ -27,7 +27,7 @@ model::Envelope envelope_to(const Shared& shared, const Target& target, model::T
 }
 
 MoverStream::MoverStream(Shared& shared, Target target, Instant now)
-    : shared_(shared), target_(std::move(target)), progressed_at_(now), recorded_at_(now) {
+    : shared_(shared), target_(std::move(target)), progressed_at_(now), recorded_at_(now), catching_up_at_(now) {
   note_goal();
 }
 
@@ -39,6 +39,7 @@ void MoverStream::retarget(Target target, std::vector<model::SettledMark> settle
   settled_ = std::move(settled);
   const bool changed = target.state != target_.state || target.since != target_.since ||
                        target.min_txnseq != target_.min_txnseq || target.interval != target_.interval;
+  if (target.catching_up && !target_.catching_up) catching_up_at_ = now;
   target_ = std::move(target);
   if (changed) {
     note_goal();
@@ -51,6 +52,10 @@ void MoverStream::retarget(Target target, std::vector<model::SettledMark> settle
 void MoverStream::advance(Instant now, Effects& out) {
   wants_turn_ = false;
   if (shared_.paused || held_) return;
+  if (const auto* l = log(); l != nullptr && l->end.lsn != seen_end_) {
+    seen_end_ = l->end.lsn;
+    grew_at_ = now;
+  }
   if (!goal_ && shared_.measured >= goal_measure_)
     if (const auto* l = log()) goal_ = l->end;
   if (loaded_ && !behind()) {
@@ -220,7 +225,8 @@ std::string MoverStream::why() const {
   if (phase_ == Phase::sending || phase_ == Phase::copying) {
     if (!slow_why_.empty()) return slow_why_;
     for (const auto& item : items_)
-      if (item.offer == Offer::waiting) return "waits for another server to push what it stamped";
+      if (item.offer == Offer::waiting || !item.awaited.empty())
+        return "waits for another server to push what it stamped";
     if (!items_.empty()) return "waits for " + target_.server.name + " to confirm";
   }
   if (!goal_) return "waits for the end of the log to be measured";
@@ -251,7 +257,15 @@ bool MoverStream::needs_snapshot() const {
   return want_snapshot_ || (l != nullptr && mark_.at.lsn.value + 1 < l->oldest.value);
 }
 
+// A server that missed something is brought it by the others: offering it back to them while it comes in would hold up
+// all of them, for nothing.
+bool MoverStream::being_filled(Instant now) const {
+  return target_.catching_up && target_.state == AssignmentState::available && now - grew_at_ < kQuiet &&
+         now - catching_up_at_ < kQuietWaitMost;
+}
+
 bool MoverStream::grace_over(Instant now) const {
+  if (being_filled(now)) return false;
   return !was_through_ || stepped_in_ || target_.state == AssignmentState::initializing ||
          now - progressed_at_ >= kGrace;
 }
@@ -321,7 +335,11 @@ void MoverStream::reset() {
   if (bytes_ > 0) shared_.freed = true;
   bytes_ = 0;
   items_.clear();
-  ticket_ = read_ticket_ = end_ticket_ = 0;
+  ticket_ = read_ticket_ = end_ticket_ = ask_ticket_ = again_ticket_ = 0;
+  spoken_from_ = last_oldest_ = before_oldest_ = {};
+  delivered_.clear();
+  told_delivered_.reset();
+  spoken_gap_ = false;
   unanswered_ = 0;
   open_ = false;
   slow_ = {};

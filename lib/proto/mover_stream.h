@@ -3,7 +3,9 @@
 // In order: the position is loaded; the stream is opened (bulk.begin) when the target is behind; batches of the log
 // are read, and sent several at a time; the position follows what is confirmed without a gap, and is recorded. What
 // this server stamped is sent as it is; what others stamped is offered as (key, version) first, and only what the
-// target lacks is sent; a target that live sends have reached all the time is offered everything. A target that the
+// target lacks is sent; a target that live sends have reached all the time is offered everything. What a server stamped
+// whose own mover pushes to the target is passed over until that mover has said, through the target, that it is there
+// (model::Delivered); only when there is no news for a while is it read again and offered. A target that the
 // journal does not reach back to gets a snapshot first, and then the log from where the index stood when the snapshot
 // began (S22). Where the position has reached the log end that was measured after the map, bulk.end says so (S43).
 //
@@ -13,6 +15,9 @@
 //   * A failure, whatever it is, ends in a later attempt from the position, with jittered backoff; it touches no
 //     other stream (what was under way is forgotten, late answers are dropped, S25).
 //   * Snapshot chunks are sent one after the other, each after the last was confirmed.
+//   * What delivered() says holds for every record of the log, read or not. While a partition is split two blocks are
+//     gathered at once and stamped interleaved: then nothing is said, and never anything at or above the oldest stamps
+//     of the last two blocks.
 //
 // A part of Mover; not used alone. `Shared` is what streams have in common; it must outlive them.
 #pragma once
@@ -59,7 +64,8 @@ struct Shared {
   size_t bytes = 0;  // read and not confirmed
   size_t active = 0;
   std::map<model::ServerId, size_t> active_at;
-  bool freed = false;  // a slot or bytes came free: somebody may be waiting for them
+  bool freed = false;         // a slot or bytes came free: somebody may be waiting for them
+  base::Instant hurry_until;  // somebody waits for what other movers say: ticks should come often
   Counters counters;
 };
 
@@ -120,16 +126,22 @@ class MoverStream {
     Records lacking;
     size_t lacked_last = 0;
     int stalls = 0;
+    std::vector<Awaited> awaited;  // other movers bring them
+    model::LogPoint from;          // where its read began, for reading it again
+    uint64_t again_ticket = 0;
+    model::Version own_oldest;  // stamped in this life; none: there is none
     // Of a snapshot's chunk.
     std::string through_key;
     bool last = false;
-    bool done() const { return own_done && offer == Offer::none; }
+    bool done() const { return own_done && offer == Offer::none && awaited.empty(); }
   };
+  using Foreigns = std::vector<Foreign>;
 
   // mover_stream.cc
   void load(Effects& out);
   bool work_waits(base::Instant now) const;
   bool grace_over(base::Instant now) const;
+  bool being_filled(base::Instant now) const;
   bool needs_snapshot() const;
   void begin(base::Instant now, Effects& out);
   void open_snapshot(base::Instant now, Effects& out);
@@ -150,8 +162,19 @@ class MoverStream {
   void fill(base::Instant now, Effects& out);
   void read_more(base::Instant now, Effects& out);
   void add_batch(LogBatch batch, base::Instant now, Effects& out);
-  void add_foreign(std::vector<Foreign> foreign, std::optional<model::LogPoint> through, base::Instant now,
-                   Effects& out);
+  void add_foreign(Foreigns foreign, size_t at, base::Instant now, Effects& out);
+  void note_own(const LogBatch& batch);
+  std::optional<model::Delivered> delivered() const;
+  std::vector<model::ServerNumber> to_await() const;
+  bool delivered(const model::Version& oldest, const model::Version& newest) const;
+  void take_delivered(const std::vector<model::Delivered>& all, base::Instant now);
+  void drop_delivered(Item& item);
+  bool over(const Awaited& awaited) const;
+  void read_again(base::Instant now, Effects& out);
+  void on_again(Item& item, LogRead in, Effects& out);
+  void ask_delivered(base::Instant now, Effects& out);
+  model::BulkBlock block_of(const Records& records);
+  void let_go(Item& item, size_t bytes);
   bool settled(const model::Version& version) const;
   bool stamper_pushes(const model::Version& version) const;
   bool stamped_by_target(const model::Version& version) const;
@@ -192,6 +215,15 @@ class MoverStream {
   std::string read_key_;  // snapshot
   bool read_last_ = false;
   size_t direct_bytes_ = 0;
+  // What this server's mover says of its own stamps.
+  model::Version spoken_from_, last_oldest_, before_oldest_;
+  bool spoken_gap_ = false;    // something of the log was not read as it stands: what comes right behind is left out
+  bool offering_own_ = false;  // the read under way
+  // What the others have said of theirs.
+  std::vector<model::Delivered> delivered_;
+  std::optional<model::Delivered> told_delivered_;  // what was said last
+  base::Instant news_at_, asked_at_;
+  uint64_t ask_ticket_ = 0, again_ticket_ = 0;
   base::Duration slow_{0};
   std::string slow_why_;
 
@@ -199,6 +231,9 @@ class MoverStream {
   base::Duration backoff_{0};
   std::string failure_;
   uint64_t failures_ = 0;  // in a row
+
+  model::Lsn seen_end_;  // of the log, and when it was found to have grown; since when the source is catching up
+  base::Instant grew_at_, catching_up_at_;
 
   uint64_t goal_measure_ = 0;            // the measurement that the goal waits for
   std::optional<model::LogPoint> goal_;  // log end measured after the map at goal_txnseq_

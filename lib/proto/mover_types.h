@@ -26,11 +26,14 @@ namespace cantle::proto::mover {
 constexpr size_t kReadBytes = size_t{1} << 20;       // asked of one read of the log or of the index
 constexpr size_t kStreamBytesMax = size_t{8} << 20;  // read and not confirmed, a stream
 constexpr size_t kMoverBytesMax = size_t{64} << 20;  // the same, all streams
-constexpr size_t kItemsMax = 64;                     // batches under way, a stream
+constexpr size_t kItemsMax = 1024;                   // batches under way, a stream; most of them wait for others
 constexpr size_t kSnapshotBytes = size_t{3} << 20;   // a chunk of a snapshot; one is under way, one is read ahead
 constexpr size_t kActiveMax = 32;                    // streams that move data at once
 constexpr size_t kActivePerServerMax = 8;
-constexpr base::Duration kGrace = std::chrono::seconds(1);              // that live sends get before the mover steps in
+constexpr base::Duration kGrace = std::chrono::seconds(1);  // that live sends get before the mover steps in
+constexpr base::Duration kQuiet =
+    std::chrono::milliseconds(500);  // that a log must be, whose server is catching up, before it is pushed
+constexpr base::Duration kQuietWaitMost = std::chrono::seconds(10);
 constexpr base::Duration kRetryFirst = std::chrono::milliseconds(100);  // doubled at each failure, with jitter
 constexpr base::Duration kRetryMost = std::chrono::seconds(10);
 constexpr base::Duration kAnswerWithin = std::chrono::seconds(30);    // then the stream is opened anew
@@ -40,6 +43,10 @@ constexpr base::Duration kMayWait = std::chrono::seconds(60);         // so long
 constexpr base::Duration kDeferFirst =
     std::chrono::milliseconds(200);  // before records are offered again that their stamper may send
 constexpr base::Duration kDeferMost = std::chrono::seconds(2);
+constexpr base::Duration kAwaitMost =
+    std::chrono::milliseconds(60);  // without news of the stampers' movers; then the target is asked record by record
+constexpr base::Duration kAskAgain =
+    std::chrono::milliseconds(10);                // what they have said, while nothing else goes there
 constexpr int kDeferStalls = 3;                   // offers without progress, then they are sent after all
 constexpr size_t kDirectBytes = size_t{8} << 20;  // sent unoffered after a target lacked nearly all it was offered
 constexpr base::Duration kRecordEvery =
@@ -100,10 +107,20 @@ struct Foreign {
   model::DigestEntry entry;
   std::string record;  // as it stands in a payload
 };
+// Records of one stamper and one incarnation that were passed over: its own mover brings them.
+struct Awaited {
+  model::Version oldest, newest;
+  uint32_t count = 0;
+};
 struct LogBatch {
   model::LogPoint through;  // of the last block read, whatever of it lay in the interval
   Records own;              // stamped by this server
   std::vector<Foreign> foreign;
+  std::vector<Awaited> awaited;
+  // Of what this server stamped in its present life: the oldest, and the oldest of the last block and of the one before
+  // it that have any.
+  model::Version own_oldest, last_oldest, before_oldest;
+  bool gap = false;  // a damaged place was passed over
 };
 
 // --- Inputs ------------------------------------------------------------------------------------
@@ -188,6 +205,7 @@ struct Confirmed {
   StreamId stream;
   uint64_t ticket = 0;
   base::Status status;
+  std::vector<model::Delivered> delivered = {};
 };
 struct Digested {
   base::Instant now;
@@ -266,6 +284,9 @@ struct ReadLog {
   model::Interval interval;
   size_t bytes = 0;
   bool offer_own = false;  // what this server stamped comes among the `foreign`, too: the target probably has it
+  std::vector<model::ServerNumber> await;  // whose stamps come among the `awaited`
+  model::Incarnation incarnation;          // of this server
+  model::Lsn until;                        // not beyond; 0: no bound
 };
 struct OpenSnapshot {
   StreamId stream;

@@ -167,7 +167,8 @@ std::vector<model::HeldPartition> PushServer::held() const {
                    .assignment = c->held.assignment,
                    .interval = c->held.interval,
                    .unload = c->held.aside && !impl_->setting_aside.contains(own),
-                   .settled = c->track.marks()});
+                   .settled = c->track.marks(),
+                   .catching_up = !c->caught_up});
   }
   return all;
 }
@@ -188,6 +189,11 @@ std::vector<CopyStatus> PushServer::copies() const {
     all.push_back(std::move(s));
   }
   return all;
+}
+
+std::vector<model::Delivered> PushServer::delivered(const model::PartitionId& log) const {
+  const Copy* c = impl_->live(log);
+  return c == nullptr || c->heal != 0 ? std::vector<model::Delivered>{} : c->delivered;
 }
 
 ServerStatus PushServer::status() const {

@@ -75,7 +75,8 @@ struct Copy {
   // Not 0: records may be missing here. Everybody is asked to offer everything; those that have are in `healed`.
   uint64_t heal = 0;
   std::set<AssignmentId> healed;
-  base::Instant mark_next;  // MARK_AVAILABLE is asked again then
+  base::Instant mark_next;                  // MARK_AVAILABLE is asked again then
+  std::vector<model::Delivered> delivered;  // one a stamper, as its mover said in this life of ours
 
   LogTrack track;
   std::shared_ptr<const Plan> plans[4];  // by Side, of the installed map; made when needed
@@ -176,6 +177,7 @@ struct PushServer::Impl {
   void on(const push::WriteArrived& in);
   void on(const push::BulkArrived& in);
   void on(const push::ReceivedAppended& in);
+  void on(const push::DeliveryTold& in);
   void on(const push::BulkEndArrived& in);
   void on(const push::BeaconArrived& in);
   void on(const push::EpochsAnswered& in);

@@ -83,6 +83,30 @@ void PushServer::Impl::on(const ReceivedAppended& in) {
   if (Table* t = table(r.table)) end_under_way(*t, r.tag);
 }
 
+// A mover speaks of its own server's present life alone. Where it goes on from what it said before, both are true.
+void PushServer::Impl::on(const DeliveryTold& in) {
+  const auto& d = in.delivered;
+  if (admit(in.envelope, Purpose::bulk).kind != Admission::Kind::ok || d.from >= d.before) return;
+  if (d.from.server() != d.before.server() || d.from.incarnation() != in.envelope.incarnation ||
+      d.before.incarnation() != in.envelope.incarnation)
+    return;
+  auto& all = live(in.envelope.partition)->delivered;
+  auto it = std::find_if(all.begin(), all.end(), [&](const auto& m) { return m.from.server() == d.from.server(); });
+  if (it == all.end()) {
+    if (all.size() >= kStampersMax) all.erase(all.begin());
+    all.push_back(d);
+    return;
+  }
+  const bool same_life = it->from.incarnation() == d.from.incarnation();
+  if (!same_life || d.from > it->before || d.before < it->from) {
+    *it = d;
+    return;
+  }
+  it->from = std::min(it->from, d.from);
+  it->before = std::max(it->before, d.before);
+  it->all = d.all;
+}
+
 void PushServer::Impl::on(const BulkEndArrived& in) {
   const auto& m = *in.message;
   hear(m.envelope.from, m.envelope.incarnation);

@@ -138,6 +138,9 @@ class PushServer {
   std::vector<push::CopyStatus> copies() const;
   // For bulk.begin's answer: not 0 while records may be missing in this copy.
   uint64_t heal(const model::PartitionId& log) const;
+  // For the answers to bulk.block and digest: what movers have said of their servers' stamps (DeliveryTold). Nothing
+  // while records may be missing in this copy.
+  std::vector<model::Delivered> delivered(const model::PartitionId& log) const;
   push::ServerStatus status() const;
   model::Incarnation peer_incarnation(const model::ServerId& server) const;
   std::optional<int64_t> clock_offset(const model::ServerId& peer) const;

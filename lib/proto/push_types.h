@@ -122,6 +122,10 @@ struct BulkArrived {  // kind log
   const model::BulkBlock* message = nullptr;
   RecordsSeen seen;
 };
+struct DeliveryTold {  // by a bulk.block or a digest
+  model::Envelope envelope;
+  model::Delivered delivered;
+};
 struct ReceivedAppended {  // what AppendReceived asked for
   CallId call = 0;
   base::Result<model::LogPoint> end;
@@ -181,8 +185,8 @@ struct Tick {};
 
 using Input =
     std::variant<MapRead, LiveRead, LinkChanged, WriteAsked, Flush, Appended, SendAnswered, WriteArrived, BulkArrived,
-                 ReceivedAppended, BulkEndArrived, BeaconArrived, EpochsAnswered, Created, Divided, SetAsideDone,
-                 Dropped, DropAsked, PushedTo, StoreState, VersionSeen, DrainAsked, TableDropped, Tick>;
+                 ReceivedAppended, DeliveryTold, BulkEndArrived, BeaconArrived, EpochsAnswered, Created, Divided,
+                 SetAsideDone, Dropped, DropAsked, PushedTo, StoreState, VersionSeen, DrainAsked, TableDropped, Tick>;
 
 // --- effects: what to do, in order -----------------------------------------------------------------
 // Encode the request's records with this version at the end of the batch's payload.

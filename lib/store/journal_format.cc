@@ -84,7 +84,13 @@ base::Result<std::string_view> SegmentScanner::window(uint64_t offset, size_t si
     const size_t want =
         static_cast<size_t>(std::min<uint64_t>(std::max(size, kWindow), limit_ > offset ? limit_ - offset : 0));
     if (buffer_.size() < want) buffer_.resize(want);
-    TRY_ASSIGN(buffer_size_, file_.read(offset, buffer_.data(), want));
+    // What is held of it already, as of a frame that began in the last window, is not read twice.
+    const bool begun = offset >= buffer_at_ && offset < buffer_at_ + buffer_size_;
+    const size_t kept = begun ? static_cast<size_t>(buffer_at_ + buffer_size_ - offset) : 0;
+    if (kept > 0) std::memmove(buffer_.data(), buffer_.data() + (offset - buffer_at_), kept);
+    buffer_size_ = 0;
+    TRY_ASSIGN(const size_t got, file_.read(offset + kept, buffer_.data() + kept, want - kept));
+    buffer_size_ = kept + got;
     buffer_at_ = offset;
   }
   const size_t skip = static_cast<size_t>(offset - buffer_at_);

@@ -13,6 +13,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "lib/base/result.h"
 #include "lib/model/block.h"
@@ -53,6 +54,9 @@ class SegmentScanner {
   // Looks at the current offset. Nothing: no valid frame with a valid payload is there; bad() says why.
   // `payload`: read and check it too; else only the headers are, and payload() is empty.
   base::Result<std::optional<Frame>> look(bool payload);
+  // Memory to read into, so that it is not asked of the system for each scanner; take() gives it back.
+  void lend(std::string buffer) { buffer_ = std::move(buffer); }
+  std::string take() { return std::exchange(buffer_, {}); }
   std::string_view payload() const { return payload_; }  // valid until the next call
   void pass(const Frame& frame) { offset_ = frame.at.offset + framed_size(frame.header.length); }
   // Searches from the current offset for a valid frame with a sequence above `after`, and moves there.

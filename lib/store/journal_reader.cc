@@ -71,6 +71,7 @@ struct JournalReader::Impl {
   std::vector<Divided> divides;
   uint64_t damaged = 0;
   std::map<uint64_t, std::shared_ptr<File>> files;
+  std::string buffer;  // of whoever walks
 };
 
 base::Result<std::shared_ptr<File>> JournalReader::Impl::open(uint64_t segment) {
@@ -216,6 +217,12 @@ base::Result<JournalReader::Impl::Walked> JournalReader::Impl::walk(
     TRY_ASSIGN(const auto size, (*file)->size());
     SegmentScanner scanner(**file, at.segment, at.offset,
                            at.segment == seen.segment ? std::min(size, seen.offset) : size);
+    scanner.lend(std::move(buffer));
+    const struct GiveBack {
+      SegmentScanner& scanner;
+      std::string& buffer;
+      ~GiveBack() { buffer = scanner.take(); }
+    } give_back{scanner, buffer};
     for (;;) {
       const auto wanted = [&](const Frame& f) {
         return f.header.kind == model::BlockKind::data && f.header.partition == partition && f.header.last() >= from;
@@ -296,15 +303,27 @@ base::Result<Contains> JournalReader::contains(const PartitionId& partition, con
 }
 
 base::Result<LogPart> JournalReader::read(const PartitionId& partition, Lsn from, size_t max_bytes) {
+  std::vector<LogBlock> blocks;
+  TRY_ASSIGN(auto part, read(partition, from, max_bytes,
+                             [&](const model::BlockHeader& header, std::string_view payload) -> base::Result<bool> {
+                               blocks.push_back({header, std::string(payload)});
+                               return true;
+                             }));
+  part.blocks = std::move(blocks);
+  return part;
+}
+
+base::Result<LogPart> JournalReader::read(const PartitionId& partition, Lsn from, size_t max_bytes, const Each& each) {
   LogPart part;
   part.next = {std::max<uint64_t>(from.value, 1)};
   const auto finish = end(partition);
   size_t bytes = 0;
+  bool any = false, enough = false;
   while (finish && part.next <= finish->lsn && bytes < max_bytes) {
     const auto owner = impl_->owner(partition, part.next);
     const auto* log = impl_->own(owner);
     if (log == nullptr || !log->any() || part.next < log->oldest) {
-      part.gone = part.blocks.empty();
+      part.gone = !any;
       return part;
     }
     const Lsn before = part.next;
@@ -313,24 +332,28 @@ base::Result<LogPart> JournalReader::read(const PartitionId& partition, Lsn from
                impl_->walk(owner, part.next, true, [&](const Frame& f, std::string_view payload) -> base::Result<bool> {
                  hole = f.header.first > part.next;
                  if (hole) {  // told by itself: what comes before it is given first
-                   if (part.blocks.empty()) part.next = f.header.first;
+                   if (!any) part.next = f.header.first;
                    return false;
                  }
-                 part.blocks.push_back({f.header, std::string(payload), f.at});
+                 TRY_ASSIGN(const bool wanted, each(f.header, payload));
+                 enough = !wanted;
+                 if (enough) return false;
+                 any = true;
                  part.next = f.header.last().next();
                  bytes += payload.size();
                  return bytes < max_bytes;
                }));
     if (walked == Impl::Walked::gone) {
-      part.gone = part.blocks.empty();
+      part.gone = !any;
       return part;
     }
     if (hole) {
-      part.gap = part.blocks.empty();
+      part.gap = !any;
       return part;
     }
+    if (enough) return part;
     if (part.next == before) {  // the last blocks of this log are damaged
-      part.gap = part.blocks.empty();
+      part.gap = !any;
       if (part.gap) part.next = log->end.lsn.next();
       return part;
     }

@@ -22,9 +22,11 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "lib/base/result.h"
@@ -38,7 +40,6 @@ namespace cantle::store {
 struct LogBlock {
   model::BlockHeader header;  // header.partition may be an ancestor of the one asked for
   std::string payload;
-  JournalPosition at;
 };
 
 struct LogPart {
@@ -74,6 +75,10 @@ class JournalReader {
   base::Result<Contains> contains(const model::PartitionId& partition, const model::LogPoint& point);
   // Blocks whose last LSN is at or above `from`, up to about max_bytes of payload, at least one.
   base::Result<LogPart> read(const model::PartitionId& partition, model::Lsn from, size_t max_bytes);
+  // The same without a copy: each block is shown where it lies, and `blocks` stays empty. False: that one was not
+  // wanted, and no more.
+  using Each = std::function<base::Result<bool>(const model::BlockHeader& header, std::string_view payload)>;
+  base::Result<LogPart> read(const model::PartitionId& partition, model::Lsn from, size_t max_bytes, const Each& each);
   // Divides met while scanning, in journal order.
   const std::vector<Divided>& divides() const;
   uint64_t damaged_places() const;  // bad frames below the durable end met so far

@@ -149,7 +149,8 @@ void PartdNode::perform(push::Answer& e) {
   if (!e.result) return call.reply(base::fail(e.result.error()));
   if (call.message.type() == typeid(model::PushWrite))
     return call.reply(std::any(model::PushWriteReply{*e.result, process_.wall_ms()}));
-  if (call.message.type() == typeid(model::BulkBlock)) return call.reply(std::any(model::BulkBlockReply{*e.result}));
+  if (const auto* block = std::any_cast<model::BulkBlock>(&call.message))
+    return call.reply(std::any(model::BulkBlockReply{*e.result, machine_->delivered(block->envelope.partition)}));
   call.reply(std::any(model::DropReply{e.result->value == 1}));
 }
 

@@ -288,6 +288,7 @@ void PartdNode::bulk_block(const model::BulkBlock& m, Network::Reply reply) {
     const uint64_t id = next_id_++;
     calls_[id] = {m, std::move(reply)};
     const auto& kept = std::any_cast<const model::BulkBlock&>(calls_[id].message);
+    if (kept.delivered) input(push::DeliveryTold{kept.envelope, *kept.delivered});
     return input(push::BulkArrived{id, &kept, look_at(kept.records)});
   }
   admitted(m.envelope, push::Purpose::bulk, reply, [this, m, reply](const model::PartitionId& log) {
@@ -308,7 +309,8 @@ void PartdNode::digest(const model::Digest& m, Network::Reply reply) {
     for (const auto& entry : m.entries) offers.push_back({entry.key, entry.version});
     auto lacking = engine_->lacking(log, offers);
     if (!lacking) return reply(base::fail(lacking.error()));
-    reply(std::any(model::DigestReply{std::move(*lacking)}));
+    if (m.delivered) input(push::DeliveryTold{m.envelope, *m.delivered});
+    reply(std::any(model::DigestReply{std::move(*lacking), machine_->delivered(log)}));
   });
 }
 

@@ -322,7 +322,10 @@ void PushNode::perform(mover::SendBlock& e) {
   if (e.records) message.records = *e.records;
   cluster_.network.call(process_, e.to.name + "/partd", std::move(message), kCallTimeout,
                         [this, stream = e.stream, ticket = e.ticket](Network::Answer r) {
-                          if (*here_) input(mover::Confirmed{now(), stream, ticket, status_of(r)});
+                          if (!*here_) return;
+                          mover::Confirmed in{now(), stream, ticket, status_of(r)};
+                          if (auto reply = as<model::BulkBlockReply>(r)) in.delivered = std::move(reply->delivered);
+                          input(std::move(in));
                         });
 }
 

@@ -57,7 +57,7 @@ struct Copy {  // at a target
   uint64_t snapshot = 0;
   std::string filled_to;
   bool filled_all = false;
-  int begins = 0, blocks = 0, digests = 0, ingests = 0;
+  int begins = 0, blocks = 0, digests = 0, ingests = 0, questions = 0;
   void take(const std::vector<Rec>& recs) {
     for (const auto& r : recs) holds[r.key] = std::max(holds[r.key], r.version);
   }
@@ -200,7 +200,9 @@ class MoverRig {
   std::vector<Drop> drops;
   base::Status drop_answer = base::ok();
   std::vector<std::string> notes;
-  uint64_t measured = 0;
+  std::vector<model::Delivered> delivered;  // what every target says of the other movers
+  uint64_t damaged = 0;                     // LSN of a record that cannot be read
+  uint64_t measured = 0, reads = 0, delivered_said = 0;
   int views_asked = 0;
   int crash_in = -1;  // replpush dies before that effect
   bool answer_views = true;
@@ -301,11 +303,21 @@ class MoverRig {
       std::string own;
       uint32_t count = 0;
       uint64_t at = e.after.lsn.value;
-      for (; at < log.size() && at < e.after.lsn.value + block; ++at) {
+      const uint64_t end = e.until.value == 0 ? log.size() : e.until.value;
+      ++reads;
+      for (; at < end && at < e.after.lsn.value + block; ++at) {
         const Rec& r = log[at];
+        if (at + 1 == damaged) {
+          in.batch.gap = true;
+          continue;
+        }
         if (!e.interval.contains(r.key)) continue;
-        if (r.version.server() == model::ServerNumber{1} && !e.offer_own)
+        if (r.version.server() == model::ServerNumber{1} && !e.offer_own) {
           own += line(r), ++count;
+          if (in.batch.own_oldest.none()) in.batch.own_oldest = r.version;
+          in.batch.before_oldest = std::exchange(in.batch.last_oldest, r.version);  // each record is a block
+        } else if (std::find(e.await.begin(), e.await.end(), r.version.server()) != e.await.end())
+          await(&in.batch.awaited, r.version);
         else
           in.batch.foreign.push_back({{r.key, r.version}, line(r)});
       }
@@ -313,6 +325,21 @@ class MoverRig {
       in.batch.through = point(at);
     }
     pending.emplace_back(std::move(in));
+  }
+  static void await(std::vector<Awaited>* all, const Version& v) {
+    for (auto& a : *all)
+      if (a.newest.server() == v.server()) return a.newest = v, void(++a.count);
+    all->push_back({v, v, 1});
+  }
+  // The oracle: what is said to be there is.
+  void check_said(const model::Envelope& e, const std::optional<model::Delivered>& said) {
+    if (!said || rotten) return;
+    ++delivered_said;
+    for (const Rec& r : log)
+      if (interval_of(e.partition).contains(r.key) && r.version.server() == said->from.server() &&
+          said->from <= r.version && r.version < said->before) {
+        EXPECT_GE(copies[e.to_assignment].holds[r.key], r.version) << r.key << " is said to be there, and is not";
+      }
   }
   void perform(OpenSnapshot& e) { pending.emplace_back(SnapshotOpened{now, e.stream, e.ticket, point(applied_now())}); }
   void perform(ReadSnapshot& e) {
@@ -353,28 +380,37 @@ class MoverRig {
           Confirmed{now, e.stream, e.ticket, base::fail(base::Code::overloaded, "the overlay is full")});
       return;
     }
-    pending.emplace_back(Confirmed{now, e.stream, e.ticket, call<base::Nothing>(e.to, [&]() -> base::Status {
-                                     Copy& c = copies[e.stream.target];
-                                     const auto recs = lines(*e.records);
-                                     EXPECT_EQ(recs.size(), e.message.count);
-                                     if (e.message.kind == model::BulkKind::snapshot) {
-                                       ++c.ingests;
-                                       if (c.snapshot != e.message.snapshot)
-                                         return base::fail(base::Code::conflict, "another snapshot");
-                                       if (!recs.empty() && recs.front().key <= c.filled_to) return base::ok();
-                                       c.filled_to = std::max(c.filled_to, e.message.through_key);
-                                       c.filled_all = c.filled_all || e.message.last;
-                                     } else {
-                                       ++c.blocks;
-                                     }
-                                     c.take(recs);
-                                     return base::ok();
-                                   })});
+    check_said(e.message.envelope, e.message.delivered);
+    pending.emplace_back(Confirmed{now, e.stream, e.ticket,
+                                   call<base::Nothing>(e.to,
+                                                       [&]() -> base::Status {
+                                                         Copy& c = copies[e.stream.target];
+                                                         const auto recs = lines(*e.records);
+                                                         EXPECT_EQ(recs.size(), e.message.count);
+                                                         if (e.message.kind == model::BulkKind::snapshot) {
+                                                           ++c.ingests;
+                                                           if (c.snapshot != e.message.snapshot)
+                                                             return base::fail(base::Code::conflict,
+                                                                               "another snapshot");
+                                                           if (!recs.empty() && recs.front().key <= c.filled_to)
+                                                             return base::ok();
+                                                           c.filled_to = std::max(c.filled_to, e.message.through_key);
+                                                           c.filled_all = c.filled_all || e.message.last;
+                                                         } else {
+                                                           ++c.blocks;
+                                                         }
+                                                         c.take(recs);
+                                                         return base::ok();
+                                                       }),
+                                   delivered});
   }
   base::Result<model::DigestReply> digest(const AssignmentId& target, const model::Digest& m) {
     Copy& c = copies[target];
     ++c.digests;
     model::DigestReply r;
+    check_said(m.envelope, m.delivered);
+    r.delivered = delivered;
+    if (m.entries.empty()) return ++c.questions, --c.digests, r;
     for (uint32_t i = 0; i < m.entries.size(); ++i) {
       auto it = c.holds.find(m.entries[i].key);
       if (it == c.holds.end() || it->second < m.entries[i].version) r.lacking.push_back(i);

@@ -373,6 +373,94 @@ TEST(Mover, what_its_stamper_does_not_bring_is_sent_after_all) {
   EXPECT_TRUE(MoverRig::holds_all(r.copy("p2"), r.truth()));
 }
 
+TEST(Mover, what_another_mover_says_is_there_is_neither_offered_nor_read_again) {
+  Rig r;
+  r.load(8, 3);
+  r.load(4, 1);
+  r.copy("p2").take({r.log.begin(), r.log.begin() + 8});
+  r.delivered = {{r.log[0].version, r.log[8].version, true}};
+  r.delivered[0].before = test::stamp(5000, 3);
+  r.down.insert(model::ServerId{"p3"});  // its stream is not what this is about
+  auto view = r.make_view();
+  for (auto& p : view.peers) p.live = true;
+  r.feed(ViewSeen{r.now, view});
+  ASSERT_TRUE(r.run_until([&] { return r.stream("p2").caught_up; }, std::chrono::seconds(2)));
+  EXPECT_EQ(r.copy("p2").digests, 0);
+  EXPECT_GE(r.copy("p2").questions, 1);
+  EXPECT_EQ(r.copy("p2").blocks, 1);
+  EXPECT_EQ(r.mover->counters().settled, 8u);
+  EXPECT_EQ(r.mark("p2").at, point(12));
+}
+
+TEST(Mover, what_the_other_mover_does_not_speak_for_is_read_again_and_offered) {
+  Rig r;
+  r.load(8, 3);
+  r.copy("p2").take({r.log.begin(), r.log.begin() + 7});
+  r.delivered = {{r.log[0].version, r.log[6].version, true}};  // the seventh is there, but it does not say so
+  r.down.insert(model::ServerId{"p3"});
+  auto view = r.make_view();
+  for (auto& p : view.peers) p.live = true;
+  r.feed(ViewSeen{r.now, view});
+  ASSERT_TRUE(r.run_until([&] { return r.stream("p2").caught_up; }, std::chrono::seconds(30)));
+  EXPECT_EQ(r.mover->counters().settled, 4u);
+  EXPECT_EQ(r.mover->counters().lacked, 1u);
+  EXPECT_TRUE(MoverRig::holds_all(r.copy("p2"), r.truth()));
+}
+
+TEST(Mover, says_of_its_own_stamps_only_what_is_confirmed) {
+  for (uint64_t seed = 1; seed <= 20; ++seed) {
+    Rig r(seed);
+    for (int i = 0; i < 12; ++i) r.load(1 + static_cast<int>(r.random.below(8)), i % 4 == 3 ? 3 : 1);
+    r.lose = 0.03;
+    r.view();
+    ASSERT_TRUE(r.run_until([&] { return r.mover->all_done(); }))
+        << seed << ": " << r.stream("p2").state << ": " << r.stream("p2").why << "; " << r.stream("p3").state << ": "
+        << r.stream("p3").why;
+    EXPECT_TRUE(r.all_have_all()) << seed;
+    EXPECT_GT(r.delivered_said, 0u) << seed;
+  }
+}
+
+TEST(Mover, does_not_speak_for_what_lay_in_a_damaged_place) {
+  Rig r;
+  r.load(24);
+  r.damaged = 10;
+  r.rotten = true;  // a position passes what cannot be read: the partition server has it compared
+  bool spoke = false;
+  r.swallow = [&](const Effect& e) {
+    std::optional<model::Delivered> said;
+    if (const auto* b = std::get_if<SendBlock>(&e)) said = b->message.delivered;
+    if (const auto* d = std::get_if<SendDigest>(&e)) said = d->message.delivered;
+    spoke = spoke || said;
+    const auto& lost = r.log[9].version;
+    EXPECT_FALSE(said && said->from <= lost && lost < said->before);
+    return false;
+  };
+  r.view();
+  ASSERT_TRUE(r.run_until([&] { return r.mover->all_done(); }));
+  EXPECT_TRUE(spoke);
+}
+
+TEST(Mover, a_server_that_is_brought_what_it_missed_does_not_offer_it_back_meanwhile) {
+  Rig r;
+  r.held[0].catching_up = true;
+  r.view();
+  for (int i = 0; i < 10; ++i) {
+    r.load(4, 2);
+    r.logs_seen();
+    r.run(std::chrono::milliseconds(200));
+  }
+  EXPECT_EQ(r.copy("p2").digests + r.copy("p3").digests + r.copy("p3").blocks, 0);
+  ASSERT_TRUE(r.run_until([&] { return r.all_have_all(); }));  // it is not forgotten
+  r.held[0].catching_up = true;
+  for (int i = 0; i < 60; ++i) {  // and what never ends is not waited for
+    r.load(4, 2);
+    r.logs_seen();
+    r.run(std::chrono::milliseconds(200));
+  }
+  EXPECT_GT(r.mark("p3").at.lsn.value, 60u);
+}
+
 TEST(Mover, settled_records_are_not_even_offered_but_a_new_replica_gets_them) {
   Rig r;
   r.load(8, 3);

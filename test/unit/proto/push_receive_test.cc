@@ -59,6 +59,27 @@ TEST_F(PushReceive, no_copy_takes_from_itself_or_vouches_for_itself) {
   EXPECT_EQ(r.server.admit(other, Purpose::digest).kind, push::Admission::Kind::ok);
 }
 
+TEST_F(PushReceive, hands_on_what_movers_say_of_their_servers_stamps) {
+  const auto v = [](uint64_t ms, uint64_t incarnation = 1, uint32_t server = 2) {
+    return model::Version::make(ms, 0, {server}, {incarnation});
+  };
+  const auto id = w.only().id;
+  const auto said = [&] { return r.server.delivered(id); };
+  r.feed(push::DeliveryTold{good(), {v(10), v(20), false}});
+  ASSERT_EQ(said().size(), 1u);
+  r.feed(push::DeliveryTold{good(), {v(15), v(30), true}});  // goes on from there
+  EXPECT_EQ(said().at(0), (model::Delivered{v(10), v(30), true}));
+  r.feed(push::DeliveryTold{good(), {v(50), v(60), false}});  // opened anew behind a damaged place
+  EXPECT_EQ(said().at(0), (model::Delivered{v(50), v(60), false}));
+  r.feed(push::DeliveryTold{good(), {v(70, 2), v(80, 2), false}});  // of another life
+  r.feed(push::DeliveryTold{good(), {v(70), v(80, 1, 3), false}});  // of two stampers
+  r.feed(push::DeliveryTold{good(), {v(90), v(80), false}});        // of nothing
+  auto other = good();
+  other.to_assignment = r.of("p3").id;
+  r.feed(push::DeliveryTold{other, {v(60), v(80), false}});  // to another tenure
+  EXPECT_EQ(said().at(0), (model::Delivered{v(50), v(60), false}));
+}
+
 TEST_F(PushReceive, a_newer_map_is_fetched_first) {
   auto e = good();
   e.txnseq = {9};
