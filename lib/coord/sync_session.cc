@@ -4,6 +4,7 @@
 
 #include "lib/base/check.h"
 #include "lib/coord/settle.h"
+#include "lib/coord/zk_link.h"
 #include "lib/io/loop.h"
 
 namespace cantle::coord {
@@ -20,7 +21,8 @@ base::Result<std::unique_ptr<SyncSession>> SyncSession::open(io::Loop& loop, con
   TRY_ASSIGN(auto session, coord::open(loop, options));
   std::unique_ptr<SyncSession> sync(new SyncSession(loop, std::move(session)));
   if (!sync->wait(patience, [&] { return sync->session_->connected(); }))
-    return fail(Code::unavailable, "no connection to the coordination service at " + options.url);
+    return fail(Code::unavailable, "no connection to the coordination service at " + options.url +
+                                       (options.url.starts_with("zk://") ? ": " + zk::library_said() : std::string()));
   return sync;
 }
 

@@ -20,19 +20,23 @@ namespace {
 
 constexpr base::Duration kRetry = 10ms;  // after the library reported an error; it spaces its own attempts
 
-// With all servers down the library talks tens of times a second; a line a second says as much.
+std::string last_text;  // the log is the program's one global, and so is what the library last said
+
+// With all servers down the library talks tens of times a second; a line a second says as much. What it says is for who
+// asks: the session tells of a lost connection itself.
 void log_line(const char* message) {
   static base::Instant last{};  // the log is the program's one global, and so is its patience
   static uint64_t dropped = 0;
+  const char* text = std::strstr(message, "@");  // after date, process and level
+  text = text ? text + 1 : message;
+  if (std::strstr(text, "Delaying connection") == nullptr) last_text = text;  // that says nothing of why
   const auto now = base::SystemClock().now();
   if (last != base::Instant{} && now - last < 1s) {
     dropped++;
     return;
   }
   last = now;
-  const char* text = std::strstr(message, "@");  // after date, process and level
-  base::log(Level::warn, "coord.zookeeper",
-            {{"text", text ? text + 1 : message}, {"dropped", std::exchange(dropped, 0)}});
+  base::log(Level::info, "coord.zookeeper", {{"text", text}, {"dropped", std::exchange(dropped, 0)}});
 }
 
 int to_uv(int interest) {  // the two libraries have the bits the other way round
@@ -43,6 +47,8 @@ int from_uv(int events) {
 }
 
 }  // namespace
+
+std::string library_said() { return last_text; }
 
 Link::Link(io::Loop& loop, LinkOwner& owner) : loop_(loop), owner_(owner), timer_(loop, [this] { pump(); }) {}
 

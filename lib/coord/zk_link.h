@@ -27,6 +27,9 @@ class Loop;
 
 namespace cantle::coord::zk {
 
+// What the library last logged, in this process: why there is no connection. May be empty.
+std::string library_said();
+
 class LinkOwner {
  public:
   virtual void link_connected() = 0;
