@@ -143,6 +143,8 @@ bool print_server(daemon::Printer& out, const model::ServerId& server, bool live
       if (p.state == "serving") ++serving;
     }
   std::string note = s->read_only.empty() ? "" : "read-only: " + s->read_only;
+  if (s->pusher == "missing")
+    note += (note.empty() ? "" : "; ") + ("no replpush beside it for " + std::to_string(s->pusher_ms / 1000) + " s");
   if (s->coord != "connected") note += (note.empty() ? "" : "; ") + ("coordination service: " + s->coord);
   out.row({server.name, s->ready ? "ready" : "starting", s->incarnation.value, s->tables.size(), partitions, serving,
            static_cast<double>(s->uptime_ms) / 1000, note});

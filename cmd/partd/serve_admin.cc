@@ -117,6 +117,13 @@ model::ServerNumber Service::number_of(const model::ServerId& server) const {
   return it == numbers_.end() ? model::ServerNumber{} : it->second.number;
 }
 
+void Service::tell_of_pusher(model::StatusReply& r) const {
+  const auto silent = loop_.now() - pusher_asked_.value_or(began_);
+  const bool missing = silent >= kPusherLate || (pusher_connections_.empty() && silent >= kPusherGone);
+  r.pusher = missing ? "missing" : pusher_asked_ ? "attached" : "awaited";
+  r.pusher_ms = static_cast<uint64_t>(base::to_ms(silent));
+}
+
 model::StatusReply Service::status(const std::string& table) {
   const auto machine = machine_->status();
   const auto store = engine_->status();
@@ -131,6 +138,7 @@ model::StatusReply Service::status(const std::string& table) {
   r.ready = ready_;
   r.read_only = machine.read_only;
   r.coord = session_->connected() ? "connected" : "disconnected";
+  tell_of_pusher(r);
   r.uptime_ms = static_cast<uint64_t>(base::to_ms(loop_.now() - began_));
   r.clock_offset_ms = machine.clock_offset_ms;
   std::map<std::string, model::StatusTable> tables;
@@ -318,6 +326,7 @@ void Service::serve_view(const rpc::Call& call, rpc::Responder responder) {
   if (!machine_) return responder.fail({Code::unavailable, "starting"});
   if (!live_known_) return responder.fail({Code::unavailable, "starting: who is alive is not known yet"});
   if (call.caller.local) pusher_connections_.insert(call.caller.connection);
+  pusher_asked_ = loop_.now();
   model::MoverView view;
   view.self = self_;
   view.cluster = cluster_;
@@ -331,6 +340,8 @@ void Service::serve_view(const rpc::Call& call, rpc::Responder responder) {
     view.tables.push_back({name, map->table, map->txnseq, same ? "" : wire::encode_whole_map(*map)});
   }
   view.held = machine_->held();
+  for (auto& h : view.held)
+    if (const auto tenure = engine_->find(store::TenureId{h.partition, h.assignment})) h.hollow = tenure->hollow;
   for (const auto& entry : servers_->all()) {
     if (entry.active.role != coord::Role::partd) continue;
     // This server itself among them: what it should give up under an old tenure may be its own under a new one.

@@ -67,6 +67,9 @@ constexpr size_t kParkedMax = 4096;                                  // requests
 constexpr size_t kParkedBytesMax = size_t{32} << 20;
 constexpr base::Duration kUnknownWait = std::chrono::seconds(2);  // for the map of a table that was just made
 constexpr base::Duration kDrainWrites = std::chrono::seconds(10);
+// The replpush beside it asks for the view once a second. One whose connection is gone is missing after the first,
+// one that hangs after the second.
+constexpr base::Duration kPusherGone = std::chrono::seconds(3), kPusherLate = std::chrono::seconds(10);
 
 class Service {
  public:
@@ -248,6 +251,7 @@ class Service {
   void serve_map_changed(const rpc::Call& call);
   model::RoutePartition route_of(const model::Partition& p) const;
   model::StatusReply status(const std::string& table);
+  void tell_of_pusher(model::StatusReply& r) const;
   base::Result<model::SampleReply> sampled(const model::PartitionId& partition, uint32_t points,
                                            const std::vector<std::string>& keys);
   model::ServerNumber number_of(const model::ServerId& server) const;
@@ -279,6 +283,7 @@ class Service {
   rpc::Server server_;
   std::unique_ptr<rpc::Peer> pusher_;
   std::set<uint64_t> pusher_connections_;  // those that asked for mover.view
+  std::optional<base::Instant> pusher_asked_;
   daemon::Listening listening_;
   model::ClusterUuid cluster_;
   bool checking_cluster_ = false, active_readonly_ = false, known_name_ = false;

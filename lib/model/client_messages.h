@@ -226,15 +226,17 @@ struct StatusReply {
   Incarnation incarnation;
   ServerNumber number;
   bool ready = false;
-  std::string read_only;  // the reason; empty: takes writes
-  std::string coord;      // connected | disconnected
+  std::string read_only;   // the reason; empty: takes writes
+  std::string coord;       // connected | disconnected
+  std::string pusher;      // attached | awaited (just started) | missing: the replpush beside it
+  uint64_t pusher_ms = 0;  // since it last asked, or since the start if it never did
   uint64_t uptime_ms = 0;
   std::optional<int64_t> clock_offset_ms;  // median of the peers' clocks minus ours
   std::vector<StatusTable> tables;
   std::vector<StatusPeer> peers;
   std::vector<StatusCount> counts;  // journal, overlay, index, requests: names in cantle-protocol(7)
-  CANTLE_FIELDS(server, role, software, cluster, cluster_uuid, incarnation, number, ready, read_only, coord, uptime_ms,
-                clock_offset_ms, tables, peers, counts)
+  CANTLE_FIELDS(server, role, software, cluster, cluster_uuid, incarnation, number, ready, read_only, coord, pusher,
+                pusher_ms, uptime_ms, clock_offset_ms, tables, peers, counts)
 };
 
 // --- hash -----------------------------------------------------------------------------------------
