@@ -24,12 +24,12 @@ base::Result<model::Keyspace> parse_keyspace(const std::string& word) {
 base::Result<model::Replication> parse_replication(const std::string& word) {
   if (word == "push") return model::Replication::push;
   if (word == "quorum") return model::Replication::quorum;
-  return fail(Code::usage, "replication '" + word + "' is neither push nor quorum");
+  return fail(Code::usage, "replication '" + word + "': only push is there");
 }
 
 uint64_t free_bytes(const model::StatusReply& status) {
   for (const auto& count : status.counts)
-    if (count.name == "disk.free_bytes") return count.value;
+    if (count.name == "disk_free_bytes") return count.value;
   return 0;
 }
 
