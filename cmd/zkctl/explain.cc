@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <charconv>
 
+#include "cmd/zkctl/reach.h"
 #include "cmd/zkctl/verbs.h"
 #include "cmd/zkctl/world.h"
 #include "lib/base/bytes.h"
@@ -43,10 +44,10 @@ class Story {
 std::string what_state_allows(model::PartitionState state) {
   switch (state) {
     case model::PartitionState::creating: return "It is being created: neither read nor written yet.";
-    case model::PartitionState::active: return "It is active: read and written.";
+    case model::PartitionState::active: return "It is active.";
     case model::PartitionState::splitting:
-      return "It is being split: it answers reads, and writes go to it and to its children.";
-    case model::PartitionState::merging: return "It is being merged: it answers reads and takes writes.";
+      return "It is being split: reads go to it, writes to it and to its children.";
+    case model::PartitionState::merging: return "It is being merged.";
   }
   return "";
 }
@@ -63,10 +64,8 @@ std::string what_assignment_means(model::AssignmentState state) {
 }
 
 // What the server itself says of this tenure.
-std::string server_says(Tool& tool, const std::string& table, const model::Partition& p, const model::Assignment& a,
-                        base::Duration timeout) {
-  const auto status = tool.status_of(a.server, table, timeout);
-  if (!status) return "it does not answer: " + status.error().text;
+std::string server_says(const base::Result<model::StatusReply>& status, const model::Partition& p,
+                        const model::Assignment& a) {
   std::string text = status->read_only.empty() ? "" : "read-only (" + status->read_only + "); ";
   for (const auto& t : status->tables)
     for (const auto& held : t.partitions) {
@@ -79,17 +78,35 @@ std::string server_says(Tool& tool, const std::string& table, const model::Parti
   return text + "it does not hold it yet";
 }
 
-void tell_assignment(Tool& tool, Story& story, const std::string& table, const model::Partition& p,
-                     const model::Assignment& a, const std::map<ServerId, NodeEntry>& nodes, base::Duration timeout) {
-  std::string line = "  slot " + std::to_string(a.slot) + ": " + a.server.name + " is " +
-                     what_assignment_means(a.state) + ", since txnseq " + to_string(a.since) + ". ";
+// A server that is away does nothing, whatever the map has it do: that comes first.
+void tell_assignment(Story& story, const model::Partition& p, const model::Assignment& a, const Nodes& nodes,
+                     const Partds& partds) {
+  const std::string line = "  slot " + std::to_string(a.slot) + ": " + a.server.name + " ";
+  const std::string since = ", since txnseq " + to_string(a.since);
+  const auto away = [&](const std::string& how) {
+    story.say(line + how + "; the map has it as " + std::string(name_of(a.state)) + since + ".");
+  };
   const auto it = nodes.find(a.server);
-  if (it == nodes.end() || !it->second.live()) {
-    const bool dead = it != nodes.end() && it->second.info && it->second.info->dead;
-    story.say(line + (dead ? "It is marked dead." : "It is down: not registered in the coordination service."));
-    return;
+  const auto said = partds.find(a.server);
+  if (it != nodes.end() && it->second.info && it->second.info->dead && !it->second.live())
+    away("is marked dead");
+  else if (it == nodes.end() || !it->second.live())
+    away("is down: not registered in the coordination service");
+  else if (said == partds.end() || !said->second)
+    away("does not answer" + (said == partds.end() ? "" : ": " + said->second.error().text));
+  else
+    story.say(line + "is " + what_assignment_means(a.state) + since + ". It says: " + server_says(said->second, p, a) +
+              ".");
+}
+
+// Who has what others lack, and has nobody to bring it to them.
+void tell_pushers(Story& story, const model::Partition& p, const Partds& partds) {
+  for (const auto& a : p.assignments) {
+    const auto said = partds.find(a.server);
+    if (said == partds.end() || !said->second) continue;
+    if (const auto text = pusher_trouble(*said->second); !text.empty())
+      story.say("  Note: " + text + ": what others lack and " + a.server.name + " has is not brought to them.");
   }
-  story.say(line + "It says: " + server_says(tool, table, p, a, timeout) + ".");
 }
 
 void tell_operation(Story& story, const OpEntry& op, const proto::World& world) {
@@ -129,21 +146,15 @@ base::Result<int> tell_partition(Tool& tool, const Found& found, const std::stri
   if (!about.empty()) story.say(about);
   story.say("Partition " + to_string(now->id) + " is region " + to_string(now->region) + " of table " +
             found.map->name + " and holds " + to_string(now->interval) + ".");
+  const auto partds = ask_partds(tool, nodes, timeout);
+  const auto reach = reach_of(*world.map, *now, nodes, partds);
+  story.say(in_words(reach));
   story.say(what_state_allows(now->state) + " Maps older than txnseq " + to_string(now->min_txnseq) +
             " are sent back.");
-  size_t live = 0;
-  uint32_t slots = 0;
-  for (const auto& a : now->assignments) {
-    tell_assignment(tool, story, found.map->name, *now, a, nodes, timeout);
-    const auto it = nodes.find(a.server);
-    live += it != nodes.end() && it->second.live() && model::answers_reads(a.state);
-    slots = std::max(slots, a.slot + 1);
-  }
-  const auto majority = slots / 2 + 1;
-  story.say(std::to_string(live) + " of " + std::to_string(slots) + " replicas live; a majority is " +
-            std::to_string(majority) +
-            (live >= majority ? ": it can be read and written at level majority."
-                              : ": at level majority it waits for " + std::to_string(majority - live) + " more."));
+  for (const auto& a : now->assignments) tell_assignment(story, *now, a, nodes, partds);
+  story.say(std::to_string(reach.live) + " of " + std::to_string(reach.slots) + " replicas serve; a majority is " +
+            std::to_string(reach.slots / 2 + 1) + ".");
+  tell_pushers(story, *now, partds);
   TRY_ASSIGN(const auto operations, all_operations(tool, timeout));
   for (const auto& op : operations)
     if (op.partition == now->id) tell_operation(story, op, world);
@@ -187,8 +198,29 @@ base::Result<int> tell_attempt(Tool& tool, const model::AttemptId& attempt, base
           .say("It is remembered until every server that held the parent has divided its copy.")
           .print(tool.format());
     }
-  return fail(Code::not_found,
-              "no operation " + to_string(attempt) + " is under way; it has ended, or there never was one");
+  return fail(Code::not_found, "nothing is known of " + to_string(attempt) +
+                                   " now: no partition has this id, and no operation under it is under way");
+}
+
+// A partition that the map names no more: its region is remembered for as long as the table is there.
+base::Result<std::optional<int>> tell_former(Tool& tool, const model::PartitionId& id) {
+  TRY_ASSIGN(auto* session, tool.coord());
+  TRY_ASSIGN(const auto tables, tool.tables());
+  for (const auto& t : tables) {
+    TRY_ASSIGN(const auto regions, values_under(*session, tool.at().regions(t.distribution)));
+    for (const auto& [name, text] : regions) {
+      const auto node = coord::parse_region(text);
+      if (!node || node->partition != id) continue;
+      Story story("partition", to_string(id));
+      story.say("Partition " + to_string(id) + " was region " + name + " of table " + t.name + "; it is " +
+                std::string(coord::region_state_name(node->state)) + ".");
+      if (node->has_children)
+        story.say("It was split at \"" + base::escape(node->split) + "\" into regions " + to_string(node->left) +
+                  " and " + to_string(node->right) + ". zkctl tree " + t.name + " shows what became of them.");
+      return std::optional(story.print(tool.format()));
+    }
+  }
+  return std::optional<int>();
 }
 
 base::Result<int> tell_ended(Tool& tool, const model::Metadata& map, const model::EndedPartition& e) {
@@ -220,6 +252,26 @@ base::Result<int> tell_task(Tool& tool, const std::string& name, const coord::No
       .print(tool.format());
 }
 
+// It waits for what the replpush of its live partners brings: is there one beside each?
+void tell_waiting(Tool& tool, Story& story, const model::StatusReply& status, base::Duration timeout) {
+  std::vector<ServerId> from;
+  std::vector<std::string> trouble;
+  for (const auto& peer : status.peers) {
+    if (!peer.live) continue;
+    from.push_back(peer.server);
+    const auto said = tool.status_of(peer.server, "", timeout);
+    if (!said)
+      trouble.push_back(peer.server.name + " does not answer");
+    else if (const auto text = pusher_trouble(*said); !text.empty())
+      trouble.push_back(text);
+  }
+  story.say("It is not ready: it waits until it has caught up with the live replicas" +
+            (from.empty() ? "" : ", on " + join(from, ", ")) + ".");
+  std::string text;
+  for (const auto& t : trouble) text += (text.empty() ? "" : "; ") + t;
+  if (!text.empty()) story.say("Nobody brings it what it lacks from there: " + text + ". Start replpush there.");
+}
+
 base::Result<int> tell_server(Tool& tool, const NodeEntry& node, base::Duration timeout) {
   Story story("server", node.id.name);
   const bool partd = (node.active ? node.active->role
@@ -235,14 +287,39 @@ base::Result<int> tell_server(Tool& tool, const NodeEntry& node, base::Duration 
   if (!partd) return story.print(tool.format());
   const auto status = tool.status_of(node.id, "", timeout);
   if (!status) return story.say("It does not answer: " + status.error().text + ".").print(tool.format());
-  story.say(status->ready ? "It is ready."
-                          : "It is not ready: it waits until it has caught up with the live replicas.");
+  if (status->ready) story.say("It is ready.");
+  if (!status->ready) tell_waiting(tool, story, *status, timeout);
+  if (status->pusher == "attached") story.say("A replpush runs beside it.");
+  if (const auto text = pusher_trouble(*status); !text.empty())
+    story.say("Note: " + text + ": what others lack and it has is not brought to them. Start replpush there.");
   if (!status->read_only.empty()) story.say("It takes no writes: " + status->read_only + ".");
   for (const auto& t : status->tables)
     for (const auto& p : t.partitions)
       story.say("  " + t.name + ", region " + to_string(p.region) + ": " + p.role + ", " + p.state + ", log end " +
                 to_string(p.end.lsn) + ".");
   return story.print(tool.format());
+}
+
+// What works in all of the table, and where not everything does.
+base::Status tell_reach(Tool& tool, Story& story, const model::Metadata& map, base::Duration timeout) {
+  TRY_ASSIGN(const auto nodes, tool.nodes());
+  const auto partds = ask_partds(tool, nodes, timeout);
+  size_t whole = 0, none = 0;
+  std::vector<std::string> lines;
+  for (const auto& p : map.partitions) {
+    const auto reach = reach_of(map, p, nodes, partds);
+    whole += reach.reads == model::Level::all && reach.writes == model::Level::all;
+    none += reach.none();
+    if (!reach.why.empty())
+      lines.push_back("  region " + to_string(p.region) + " " + to_string(p.interval) + ": " + in_words(reach));
+  }
+  const auto count = map.partitions.size();
+  story.say(whole == count  ? "All of it can be read and written at every level."
+            : none == count ? "It is unavailable: none of it can be read or written."
+            : none > 0      ? std::to_string(none) + " of its partitions are unavailable:"
+                            : "Not everything works in " + std::to_string(count - whole) + " of its partitions:");
+  for (auto& line : lines) story.say(std::move(line));
+  return base::ok();
 }
 
 base::Result<int> tell_table(Tool& tool, const std::string& name, base::Duration timeout) {
@@ -256,11 +333,12 @@ base::Result<int> tell_table(Tool& tool, const std::string& name, base::Duration
   TRY_ASSIGN(const auto world, world_of(tool, name, timeout));
   story.say("Table " + name + " has " + std::to_string(world.map->partitions.size()) + " partitions of " +
             std::to_string(world.map->replicas) + " replicas, at txnseq " + to_string(world.map->txnseq) + ".");
+  TRY(tell_reach(tool, story, *world.map, timeout));
   TRY_ASSIGN(const auto operations, all_operations(tool, timeout));
   bool any = false;
   for (const auto& op : operations)
     if (op.table == name) tell_operation(story.say("Region " + to_string(op.region) + ":"), op, world), any = true;
-  if (!any) story.say("Nothing is under way in it.");
+  if (!any) story.say("No split and no replacement is under way in it.");
   return story.print(tool.format());
 }
 
@@ -276,6 +354,8 @@ base::Result<int> explain_word(Tool& tool, std::string word, base::Duration time
         for (const auto& e : map->ended)
           if (e.id == *id) return tell_ended(tool, *map, e);
       }
+      TRY_ASSIGN(const auto former, tell_former(tool, *id));
+      if (former) return *former;
       model::AttemptId attempt;
       attempt.bytes = id->bytes;
       return tell_attempt(tool, attempt, timeout);
@@ -307,7 +387,13 @@ base::Result<int> explain_in_table(Tool& tool, const std::string& table, const s
   if (!key) return fail(Code::usage, "key '" + word + "': " + key.error().text);
   const auto* p = map->find(*key);
   if (!p) return fail(Code::corrupt, "the map has no partition for the key");
-  return tell_partition(tool, {map, p}, "Key \"" + base::escape(*key) + "\" of table " + table + ":", timeout);
+  // A number is a key as well as any other word.
+  const bool number_too =
+      !word.empty() && std::all_of(word.begin(), word.end(), [](char c) { return c >= '0' && c <= '9'; });
+  return tell_partition(tool, {map, p},
+                        "Key \"" + base::escape(*key) + "\" of table " + table +
+                            (number_too ? " (region " + word + " is written #" + word + "):" : ":"),
+                        timeout);
 }
 
 }  // namespace

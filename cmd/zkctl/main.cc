@@ -63,6 +63,7 @@ void add_znode_verbs(CLI::App& app, Verbs& verbs, AllFlags& f) {
   auto* tree =
       verbs.add(&app, "tree", "Show servers, tables and their regions, nested as they were split", f.tree, zkctl::tree);
   tree->add_option("table", f.tree.table, "Only this table");
+  tree->add_flag("--all", f.tree.all, "Also the regions of splits that were aborted");
   tree->add_flag("--raw", f.tree.raw, "The bare znodes with the beginning of their values");
   tree->footer("example: zkctl tree packages");
 
@@ -200,7 +201,7 @@ void add_checks(CLI::App& app, Verbs& verbs, AllFlags& f) {
 
   auto* explain =
       verbs.add(&app, "explain", "Say what state something is in, and what it waits for", f.explain, zkctl::explain);
-  explain->add_option("what", f.explain.what, "PARTITION | ATTEMPT | TASK | SERVER | TABLE | TABLE KEY | TABLE REGION")
+  explain->add_option("what", f.explain.what, "PARTITION | ATTEMPT | TASK | SERVER | TABLE | TABLE KEY | TABLE #REGION")
       ->required()
       ->expected(1, 2);
   add_timeout(explain, f.explain.timeout);

@@ -1,5 +1,6 @@
 // node list | show, arrivals, md list | join | leave.
 #include <algorithm>
+#include <ctime>
 
 #include "cmd/zkctl/verbs.h"
 #include "cmd/zkctl/world.h"
@@ -38,6 +39,14 @@ std::string flags_of(const NodeEntry& node) {
 template <class T>
 daemon::Cell or_missing(bool there, T value) {
   return there ? daemon::Cell(value) : daemon::Cell(daemon::Missing{});
+}
+
+std::string utc_text(int64_t unix_ms) {
+  const auto seconds = static_cast<time_t>(unix_ms / 1000);
+  tm utc{};
+  char text[32];
+  if (::gmtime_r(&seconds, &utc) == nullptr || std::strftime(text, sizeof text, "%FT%TZ", &utc) == 0) return "?";
+  return text;
 }
 
 }  // namespace
@@ -153,7 +162,9 @@ base::Result<int> arrivals(Tool& tool, const NoFlags&) {
   TRY_ASSIGN(auto* session, tool.coord());
   TRY(session->sync("/"));
   TRY_ASSIGN(const auto events, values_under(*session, tool.at().arrivals()));
-  daemon::Printer out(tool.format(), {"number", "event", "server", "rack", "weight", "at_ms", "instance"});
+  const bool json = tool.format() == daemon::Format::json;  // for programs: milliseconds, as everywhere
+  daemon::Printer out(tool.format(),
+                      {"number", "event", "server", "rack", "weight", json ? "at_ms" : "at", "instance"});
   for (const auto& [name, text] : events) {
     const auto number = coord::sequence_of(name);
     const auto event = coord::parse_arrival(text);
@@ -163,7 +174,8 @@ base::Result<int> arrivals(Tool& tool, const NoFlags&) {
       continue;
     }
     out.row({*number, event->kind == coord::Arrival::Kind::arrival ? "arrival" : "departure", event->server.name,
-             event->rack, event->weight, event->at_ms, event->instance});
+             event->rack, event->weight, json ? daemon::Cell(event->at_ms) : daemon::Cell(utc_text(event->at_ms)),
+             event->instance});
   }
   return daemon::kExitDone;
 }

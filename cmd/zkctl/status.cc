@@ -1,6 +1,7 @@
 // status: the cluster at a glance, and what is wrong with it.
 #include <algorithm>
 
+#include "cmd/zkctl/reach.h"
 #include "cmd/zkctl/verbs.h"
 #include "cmd/zkctl/world.h"
 #include "lib/daemon/duration.h"
@@ -16,45 +17,47 @@ struct TableSummary {
   TableEntry entry;
   MapPtr map;
   std::string error;
-  size_t short_of_replica = 0;  // partitions with a replica that is down or not filled
-  size_t short_of_majority = 0;
+  size_t short_of_replica = 0;   // partitions with a replica that is down or not filled
+  size_t short_of_majority = 0;  // that cannot be read, or not written, at majority
+  size_t unavailable = 0;        // of these, those that can at no level
+  std::vector<std::string> why;  // what is missing for the first of these
 };
 
 struct Overview {
   coord::Format format;
-  std::map<ServerId, NodeEntry> nodes;
-  std::map<ServerId, base::Result<model::StatusReply>> partds;  // of those registered
+  Nodes nodes;
+  Partds partds;
   std::vector<TableSummary> tables;
   std::vector<OpEntry> operations;
   std::vector<std::string> problems;
 };
 
-bool is_partd(const NodeEntry& n) {
-  const auto role = n.active ? n.active->role : n.info ? n.info->role : coord::Role::partd;
-  return role == coord::Role::partd;
-}
-
-size_t majority(const model::Partition& p) {
-  uint32_t slots = 0;
-  for (const auto& a : p.assignments) slots = std::max(slots, a.slot + 1);
-  return slots / 2 + 1;
-}
-
-void look_at_partitions(TableSummary& t, const std::map<ServerId, NodeEntry>& nodes) {
+void look_at_partitions(TableSummary& t, const Nodes& nodes, const Partds& partds) {
   for (const auto& p : t.map->partitions) {
-    size_t good = 0;
     bool all = true;
     for (const auto& a : p.assignments) {
       const auto it = nodes.find(a.server);
       const bool works = it != nodes.end() && it->second.live() && model::answers_reads(a.state);
-      if (works)
-        good++;
-      else if (a.state != model::AssignmentState::proposed)
-        all = false;
+      if (!works && a.state != model::AssignmentState::proposed) all = false;
     }
     if (!all) t.short_of_replica++;
-    if (good < majority(p)) t.short_of_majority++;
+    const auto reach = reach_of(*t.map, p, nodes, partds);
+    if (!reach.below_majority()) continue;
+    if (t.why.empty()) t.why = reach.why;
+    t.short_of_majority++;
+    t.unavailable += reach.none();
   }
+}
+
+// In one word, or two.
+const char* state_of(const TableSummary& t) {
+  if (t.entry.config->dropped) return "dropped";
+  if (!t.map) return "no map";
+  const auto n = t.map->partitions.size();
+  if (t.unavailable == n) return "unavailable";
+  if (t.unavailable > 0) return "unavailable in part";
+  if (t.short_of_majority > 0) return t.short_of_majority == n ? "no majority" : "no majority in part";
+  return t.short_of_replica ? "short of replicas" : "healthy";
 }
 
 std::string count_text(size_t n, const char* what) { return std::to_string(n) + " " + what + (n == 1 ? "" : "s"); }
@@ -63,7 +66,9 @@ void find_problems(Overview& o) {
   const auto problem = [&](std::string text) { o.problems.push_back(std::move(text)); };
   for (const auto& [id, n] : o.nodes) {
     if (!n.live() && n.info && !n.info->dead) problem(id.name + " is down");
-    if (n.live() && n.info && n.info->dead) problem(id.name + " is marked dead and is registered");
+    if (n.live() && n.info && n.info->dead)
+      problem(id.name +
+              " is marked dead and is registered: stop it; a server that was given up comes back under a new id");
   }
   for (const auto& [id, status] : o.partds) {
     if (!status) {
@@ -72,6 +77,8 @@ void find_problems(Overview& o) {
     }
     if (!status->read_only.empty()) problem(id.name + " is read-only: " + status->read_only);
     if (!status->ready) problem(id.name + " is not ready: it catches up");
+    if (const auto text = pusher_trouble(*status); !text.empty())
+      problem(text + ": what others lack and it has is not brought to them");
     if (status->coord != "connected") problem(id.name + " is cut off from the coordination service");
   }
   for (const auto& t : o.tables) {
@@ -81,9 +88,13 @@ void find_problems(Overview& o) {
     else if (!t.map && !t.entry.config->dropped)
       problem("table " + name + ": no metadata server gives its map: " + t.error);
     if (!t.entry.config) continue;
-    if (t.short_of_majority)
-      problem("table " + name + ": " + count_text(t.short_of_majority, "partition") +
-              " without a majority of replicas");
+    std::string why;
+    for (const auto& w : t.why) why += (why.empty() ? ": " : ", ") + w;
+    if (t.unavailable)
+      problem("table " + name + ": " + count_text(t.unavailable, "partition") + " unavailable at every level" + why);
+    if (t.short_of_majority > t.unavailable)
+      problem("table " + name + ": " + count_text(t.short_of_majority - t.unavailable, "partition") +
+              " without a majority of replicas" + why);
     if (t.short_of_replica)
       problem("table " + name + ": " + count_text(t.short_of_replica, "partition") + " short of a replica");
     if (t.entry.config->dropped) continue;
@@ -101,8 +112,7 @@ base::Result<Overview> look(Tool& tool, base::Duration timeout) {
   Overview o;
   TRY_ASSIGN(o.format, tool.cluster());
   TRY_ASSIGN(o.nodes, tool.nodes());
-  for (const auto& [id, n] : o.nodes)
-    if (n.live() && is_partd(n)) o.partds.emplace(id, tool.status_of(id, "", timeout));
+  o.partds = ask_partds(tool, o.nodes, timeout);
   TRY_ASSIGN(auto entries, tool.tables());
   for (auto& entry : entries) {
     TableSummary t;
@@ -110,7 +120,7 @@ base::Result<Overview> look(Tool& tool, base::Duration timeout) {
     if (t.entry.config && !t.entry.config->dropped) {
       auto map = tool.map(t.entry.name, timeout);
       if (map)
-        t.map = *map, look_at_partitions(t, o.nodes);
+        t.map = *map, look_at_partitions(t, o.nodes, o.partds);
       else
         t.error = to_string(map.error());
     }
@@ -130,19 +140,14 @@ void print_tables(const Overview& o) {
       continue;
     }
     const auto& c = *t.entry.config;
-    const char* state = c.dropped             ? "dropped"
-                        : !t.map              ? "no map"
-                        : t.short_of_majority ? "unavailable in part"
-                        : t.short_of_replica  ? "short of replicas"
-                                              : "healthy";
     out.row({"  " + t.entry.name, c.replicas, t.map ? std::to_string(t.map->partitions.size()) : "",
-             c.metadata_txnseq.value, state});
+             c.metadata_txnseq.value, state_of(t)});
   }
 }
 
 void print_nodes(const Overview& o) {
   daemon::print_line("nodes");
-  daemon::Printer out(daemon::Format::table, {"  id", "role", "state", "rack", "partitions", "serving"});
+  daemon::Printer out(daemon::Format::table, {"  id", "role", "state", "rack", "partitions", "serving", "replpush"});
   for (const auto& [id, n] : o.nodes) {
     std::string state = n.live()                 ? (n.active->readonly ? "read-only" : "live")
                         : n.info && n.info->dead ? "dead"
@@ -157,7 +162,8 @@ void print_nodes(const Overview& o) {
         for (const auto& p : t.partitions) held++, serving += p.state == "serving";
     const auto role = n.active ? n.active->role : n.info ? n.info->role : coord::Role::partd;
     out.row({"  " + id.name, coord::role_name(role), state, n.info ? n.info->rack : "",
-             answered ? std::to_string(held) : "", answered ? std::to_string(serving) : ""});
+             answered ? std::to_string(held) : "", answered ? std::to_string(serving) : "",
+             answered ? it->second->pusher : ""});
   }
 }
 
@@ -174,7 +180,11 @@ void print_json(const Overview& o, const std::string& cluster) {
     j.object().member("id", id.name).member("live", n.live());
     if (const auto it = o.partds.find(id); it != o.partds.end()) {
       j.member("answers", it->second.has_value());
-      if (it->second) j.member("ready", it->second->ready).member("read_only", it->second->read_only);
+      if (it->second)
+        j.member("ready", it->second->ready)
+            .member("read_only", it->second->read_only)
+            .member("pusher", it->second->pusher)
+            .member("pusher_ms", it->second->pusher_ms);
     }
     j.end();
   }
@@ -186,6 +196,7 @@ void print_json(const Overview& o, const std::string& cluster) {
     j.member("partitions", t.map ? t.map->partitions.size() : 0)
         .member("short_of_replica", t.short_of_replica)
         .member("short_of_majority", t.short_of_majority)
+        .member("unavailable", t.unavailable)
         .end();
   }
   j.end().key("operations").array();

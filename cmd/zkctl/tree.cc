@@ -1,4 +1,5 @@
 // tree: the cluster as one picture, regions nested under the regions they were split from; or the bare znodes.
+// The children of a split that was aborted stay there for ever: they are drawn with --all only.
 #include <functional>
 #include <set>
 
@@ -40,37 +41,48 @@ std::string interval_text(const std::string& begin, const std::string& end) {
 // Draws a region and, below it, what it was split into. The interval follows from the split points above.
 class RegionTree {
  public:
-  RegionTree(const Regions& regions, const client::MdClient::MapPtr& map) : regions_(regions), map_(map) {}
+  using Known = std::optional<model::Interval>;
+
+  RegionTree(const Regions& regions, const client::MdClient::MapPtr& map, bool all)
+      : regions_(regions), map_(map), all_(all) {}
 
   void draw(const std::string& indent) {
     for (const auto& [region, entry] : regions_)
-      if (!entry.node.has_parent) draw(region, {}, indent);
+      if (!entry.node.has_parent) draw(region, model::Interval{}, indent);
     for (const auto& [region, entry] : regions_)  // whose parent has been swept
-      if (!drawn_.contains(region)) draw(region, {}, indent);
+      if (!drawn_.contains(region) && !regions_.contains(entry.node.parent)) draw(region, std::nullopt, indent);
+    for (const auto& [region, entry] : regions_)
+      if (!drawn_.contains(region)) draw(region, std::nullopt, indent);
   }
 
  private:
-  void draw(model::Region region, const model::Interval& interval, const std::string& indent) {
+  void draw(model::Region region, const Known& interval, const std::string& indent) {
     const auto it = regions_.find(region);
     if (it == regions_.end() || !drawn_.insert(region).second) return;
     const auto& node = it->second.node;
+    if (!all_ && node.state == coord::RegionState::aborted) return;
     const auto* partition = map_ ? map_->find(node.partition) : nullptr;
-    const auto shown = partition ? partition->interval : interval;
+    const Known shown = partition ? Known(partition->interval) : interval;
     std::string line = indent + "region " + to_string(region) + "  " +
-                       std::string(coord::region_state_name(node.state)) + "  " + interval_text(shown.begin, shown.end);
+                       std::string(coord::region_state_name(node.state)) +
+                       (shown ? "  " + interval_text(shown->begin, shown->end) : "");
     if (node.has_children) line += "  split at \"" + base::escape(node.split) + "\"";
     if (partition)
       for (const auto& a : partition->assignments)
         line += "  " + a.server.name +
                 (a.state == model::AssignmentState::available ? "" : "(" + std::string(name_of(a.state)) + ")");
     daemon::print_line(line);
-    if (!node.has_children) return;
-    draw(node.left, {shown.begin, node.split}, indent + "  ");
-    draw(node.right, {node.split, shown.end}, indent + "  ");
+    if (node.has_children) {
+      draw(node.left, shown ? Known({shown->begin, node.split}) : Known(), indent + "  ");
+      draw(node.right, shown ? Known({node.split, shown->end}) : Known(), indent + "  ");
+    }
+    for (const auto& [child, entry] : regions_)  // what it was once to be split into, and was not
+      if (entry.node.has_parent && entry.node.parent == region) draw(child, std::nullopt, indent + "  ");
   }
 
   const Regions& regions_;
   const client::MdClient::MapPtr& map_;
+  const bool all_;
   std::set<model::Region> drawn_;
 };
 
@@ -90,7 +102,7 @@ void draw_nodes(const std::map<model::ServerId, NodeEntry>& nodes) {
   }
 }
 
-base::Status draw_table(Tool& tool, coord::SyncSession& session, const TableEntry& t) {
+base::Status draw_table(Tool& tool, coord::SyncSession& session, const TableEntry& t, bool all) {
   if (!t.config) return daemon::print_line("  " + t.distribution + "  damaged: " + t.damage), base::ok();
   const auto& c = *t.config;
   daemon::print_line("  " + t.name + "  " + std::string(to_string(c.keyspace)) + "  " +
@@ -102,7 +114,7 @@ base::Status draw_table(Tool& tool, coord::SyncSession& session, const TableEntr
   client::MdClient::MapPtr map;
   if (!c.dropped)
     if (auto got = tool.map(t.name, std::chrono::seconds(2))) map = *got;
-  RegionTree(regions, map).draw("    ");
+  RegionTree(regions, map, all).draw("    ");
   return base::ok();
 }
 
@@ -208,7 +220,7 @@ base::Result<int> tree(Tool& tool, const TreeFlags& flags) {
   daemon::print_line(tool.flags().cluster + "  " + to_string(format.cluster));
   draw_nodes(nodes);
   daemon::print_line("tables");
-  for (const auto& t : tables) TRY(draw_table(tool, *session, t));
+  for (const auto& t : tables) TRY(draw_table(tool, *session, t, flags.all));
   if (!tasks.empty()) daemon::print_line("tasks");
   for (const auto& [name, text] : tasks) {
     const auto task = coord::parse_task(text);

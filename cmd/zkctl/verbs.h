@@ -18,7 +18,7 @@ struct InitFlags {
 };
 struct TreeFlags {
   std::string table;
-  bool raw = false;
+  bool raw = false, all = false;
 };
 struct PathFlags {
   std::string path;

@@ -134,7 +134,10 @@ base::Result<int> wait(Tool& tool, const WaitFlags& flags) {
       if (!why.empty()) break;
     }
     if (why.empty()) return daemon::kExitDone;
-    if (tool.loop().refresh_now() >= deadline) return fail(Code::catching_up, "after " + flags.timeout + ": " + why);
+    if (tool.loop().refresh_now() >= deadline) {
+      std::fprintf(stderr, "zkctl: not so after %s: %s\n", flags.timeout.c_str(), why.c_str());
+      return daemon::kExitTemporary;
+    }
     tool.loop().run_for(kLookEvery, [] { return false; });
   }
 }

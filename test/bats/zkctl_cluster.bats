@@ -69,7 +69,10 @@ set_rack() { zkctl cat "nodes/info/$1" | sed "s/^rack:.*/rack: $2/" | zkctl set 
   new_table ex --replicas 3
   run -0 zkctl explain ex a
   assert_line --partial 'holds [, )'
-  assert_line --partial "3 of 3 replicas live; a majority is 2"
+  assert_line "Reads and writes work at every level."
+  assert_line "3 of 3 replicas serve; a majority is 2."
+  run -0 zkctl explain ex 7 # a key like any other
+  assert_line --partial 'region 7 is written #7'
   local id
   id=$(partition_of ex)
   run -0 zkctl explain "$id"
@@ -77,9 +80,11 @@ set_rack() { zkctl cat "nodes/info/$1" | sed "s/^rack:.*/rack: $2/" | zkctl set 
   run -0 zkctl explain ex "#$(partc route ex -o name)"
   assert_line --partial "$id"
   run -0 zkctl explain ex
-  assert_line "Nothing is under way in it."
+  assert_line "All of it can be read and written at every level."
+  assert_line "No split and no replacement is under way in it."
   run -0 zkctl explain p1
   assert_line "It is ready."
+  assert_line "A replpush runs beside it."
   run -0 zkctl explain m1
   assert_line --partial "metadata server"
   run -0 --separate-stderr zkctl explain ex a --json
@@ -93,6 +98,8 @@ set_rack() { zkctl cat "nodes/info/$1" | sed "s/^rack:.*/rack: $2/" | zkctl set 
   new_table sp --replicas 3
   partc put sp a 1
   partc put sp z 1
+  local parent
+  parent=$(partition_of sp)
   run -0 splitter split sp "$(partc route sp -o name)" --at m
   local attempt
   attempt=$(awk '$1 == "attempt" {print $2}' <<<"$output")
@@ -103,7 +110,18 @@ set_rack() { zkctl cat "nodes/info/$1" | sed "s/^rack:.*/rack: $2/" | zkctl set 
   assert_line --regexp '^      region [0-9]+  active  \[m, \)  p'
   run -0 --separate-stderr zkctl tree sp --json
   assert_equal "$(jq -c '[.tables[0].regions[] | .state] | sort' <<<"$output")" '["active","active","split"]'
+  run -0 zkctl explain "$parent" # long after the map has forgotten it
+  assert_line --regexp "^Partition $parent was region [0-9]+ of table sp"
   run -0 zkctl fsck
+
+  # What is left of a split that was aborted is below its parent, and shown when asked for.
+  local child
+  child=$(zkctl cat "distribution/1_sp/regions/$(partc route sp a -o name)")
+  zkctl set distribution/1_sp/regions/88 "${child/state: active/state: aborted}" --create --force
+  run -0 zkctl tree sp
+  refute_output --partial "region 88"
+  run -0 zkctl tree sp --all
+  assert_line --regexp '^      region 88  aborted'
 }
 
 @test "fsck: a child that was split itself is as METADATA says, while METADATA still names it" {
@@ -167,15 +185,52 @@ set_rack() { zkctl cat "nodes/info/$1" | sed "s/^rack:.*/rack: $2/" | zkctl set 
   run -2 zkctl status -x
   assert_line "p3 is down"
   assert_line --partial "short of a replica"
+  refute_line --partial "table st: 1 partition without a majority"
   run -0 zkctl status
   assert_line --regexp '^ +p3 +partd +down'
   run -0 --separate-stderr zkctl status --json
   assert_equal "$(jq -r .healthy <<<"$output")" false
   run -0 zkctl explain st a
-  assert_line --partial "2 of 3 replicas live"
-  assert_line --partial "p3 is available"
-  server start p3
-  run -0 zkctl wait node:p3:ready table:st:settled --timeout 60s
+  assert_line "Reads and writes work at one and majority: p3 is down."
+  assert_line "2 of 3 replicas serve; a majority is 2."
+  assert_line --regexp 'slot [0-2]: p3 is down: .*; the map has it as available'
+
+  server kill p2
+  run -0 zkctl explain st
+  assert_line --regexp 'Reads and writes work at one, not at majority, the default: .*p3 is down'
+  run -2 zkctl status -x
+  assert_line --regexp 'table st: 1 partition without a majority of replicas: .*p3 is down'
+  run -0 zkctl status
+  assert_line --regexp '^ +st .* no majority$'
+
+  server kill p1
+  run -0 zkctl explain st
+  assert_line "It is unavailable: none of it can be read or written."
+  run -0 zkctl explain st a
+  assert_line --partial "It is unavailable: neither reads nor writes work"
+  refute_line --partial "It says"
+  run -0 zkctl status
+  assert_line --regexp '^ +st .* unavailable$'
+  run -75 partc verify st --timeout 100ms # nothing could be compared
+  server start p1 p2 p3
+  run -0 zkctl wait node:p1:ready node:p2:ready node:p3:ready table:st:settled --timeout 60s
+  run -0 zkctl status -x
+}
+
+@test "a server without a replpush beside it is named, by those that wait for it too" {
+  attached() { zkctl explain p1 | grep -q "A replpush runs beside it"; }
+  missing() { zkctl status -x | grep -q "no replpush runs beside p1"; }
+  wait_for 30 attached
+  server stop r1
+  wait_for 30 missing
+  run -0 zkctl explain p1
+  assert_line --regexp 'no replpush runs beside p1, for [0-9]+ s.*Start replpush there'
+  run -0 partc status
+  assert_line --regexp '^p1 .*no replpush beside it'
+  run -0 --separate-stderr zkctl status --json
+  assert_equal "$(jq -r '.nodes[] | select(.id == "p1").pusher' <<<"$output")" missing
+  server start r1
+  wait_for 30 attached
   run -0 zkctl status -x
 }
 
@@ -212,7 +267,7 @@ set_rack() { zkctl cat "nodes/info/$1" | sed "s/^rack:.*/rack: $2/" | zkctl set 
   assert_output p1,p2,p3
   run -0 partc verify gone
   run -0 zkctl arrivals
-  assert_line --regexp 'departure +p4'
+  assert_line --regexp 'departure +p4 .* 20[0-9]{2}-[0-9]{2}-[0-9]{2}T[0-9:]{8}Z'
   run -0 zkctl node list
   assert_line --regexp '^p4 +partd +dead'
 }
