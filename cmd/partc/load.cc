@@ -34,6 +34,7 @@ std::string progress_line(const client::LoadFigures& f, const client::Client& cl
 
 void print_figures(const daemon::GlobalFlags& flags, const client::LoadFigures& f, const client::Client& client,
                    const base::WallMs gap_end_ms) {
+  const bool gap = f.longest_gap.count() > 0;
   const auto now = f.ended;
   const auto ms = [](base::Duration d) { return static_cast<double>(d.count()) / 1e6; };
   daemon::print_object(flags.format, {{"records", f.acknowledged},
@@ -48,7 +49,16 @@ void print_figures(const daemon::GlobalFlags& flags, const client::LoadFigures& 
                                       {"latency_ms_p99", ms(f.latency.quantile(0.99))},
                                       {"latency_ms_max", ms(f.latency.max())},
                                       {"longest_gap_ms", ms(f.longest_gap)},
-                                      {"longest_gap_end_unix_ms", gap_end_ms}});
+                                      {"longest_gap_end_unix_ms", gap ? daemon::Cell(gap_end_ms) : daemon::Missing{}}});
+}
+
+// What to try when not even one entry could be read.
+std::string another_format(client::Format format, const std::string& word) {
+  const std::string others = format == client::Format::jsonl ? "deb822 or tsv"
+                             : format == client::Format::tsv ? "jsonl or deb822"
+                                                             : "jsonl or tsv";
+  return " as " + word + (format == client::Format::jsonl ? ", the default --format" : "") + "; is this " + others +
+         "? (--keep-going loads what can be read)";
 }
 
 }  // namespace
@@ -61,6 +71,7 @@ base::Result<int> load(Tool& tool, const LoadFlags& flags) {
   options.window = flags.window;
   options.group.records = flags.batch;
   options.rate = flags.rate;
+  options.keep_going = flags.keep_going;
   TRY_ASSIGN(const auto format, client::parse_format(flags.format));
   TRY_ASSIGN(auto gap_log, GapLog::open(flags.gap_log, tool.loop()));
   TRY_ASSIGN(auto* c, tool.client({.deadline = options.timeout}));
@@ -83,7 +94,9 @@ base::Result<int> load(Tool& tool, const LoadFlags& flags) {
   TRY_ASSIGN(feed, client::InputFeed::open(loop, flags.file, format, {.key_field = flags.key_field},
                                            [&](client::InputFeed::Portion&& p) { loader.add(std::move(p)); }));
   // Ctrl-C: what is under way is waited for, so that the figures are true.
-  io::Signal interrupted(loop, SIGINT, [&] { loader.stop({base::Code::cancelled, "interrupted"}); });
+  io::Signal interrupted(loop, SIGINT, [&] {
+    loader.stop({base::Code::cancelled, "interrupted: what was acknowledged is in the table"});
+  });
   loader.start();
   while (!loop.run_for(std::chrono::milliseconds(200), [&] { return result.has_value(); }))
     if (const auto now = loop.now(); progress.due(now))
@@ -91,6 +104,9 @@ base::Result<int> load(Tool& tool, const LoadFlags& flags) {
   progress.end();
 
   const auto& f = loader.figures();
+  if (loader.hopeless())
+    return base::fail(result->error().code, result->error().text + another_format(format, flags.format));
+  if (!*result && f.acknowledged == 0) return base::fail(result->error());  // there is nothing to measure
   if (f.rejected > flags.show_rejected)
     std::fprintf(stderr, "partc: %llu rejected in all\n", static_cast<unsigned long long>(f.rejected));
   print_figures(tool.flags(), f, *c, GapLog::wall_ms(loop, f.longest_gap_end));

@@ -143,6 +143,8 @@ void add_bulk_verbs(Verbs& verbs, AllFlags& f) {
                    "Write each gap between acknowledgements to this file (when it ended, its length; microseconds)");
   load->add_option("--show-rejected", f.load.show_rejected, "Rejected records to name on stderr")
       ->capture_default_str();
+  load->add_flag("--keep-going", f.load.keep_going,
+                 "Also where none of the first 100 entries can be read (another --format?)");
   load->add_flag("--progress", f.load.progress, "Say how far it is, also where stderr is no terminal");
   add_level(load, f.load, "majority");
   add_timeout(load, f.load, "60s");

@@ -79,8 +79,11 @@ base::Result<int> get(Tool& tool, const GetFlags& flags) {
     read = [&, c](const std::string& key) { return get_one(tool, *c, flags, common, key); };
   }
   if (keys.size() == 1 && (flags.raw || tool.flags().format == daemon::Format::table)) {
-    TRY_ASSIGN(const auto reply, read(keys.front()));
-    return print_value(reply, flags.raw);
+    auto reply = read(keys.front());
+    if (!reply && reply.error().code == Code::not_found)
+      return base::fail(std::move(reply).error().wrap("table " + flags.table + ", key " + base::escape(keys.front())));
+    if (!reply) return base::fail(reply.error());
+    return print_value(*reply, flags.raw);
   }
   int status = daemon::kExitDone;
   daemon::Printer out(tool.flags().format, {"key", "value", "version"});

@@ -52,7 +52,7 @@ struct LoadFlags : CommonFlags {
   double rate = 0;
   uint64_t window = 2048, batch = 64;
   uint64_t show_rejected = 20;
-  bool progress = false;
+  bool progress = false, keep_going = false;
 };
 base::Result<int> load(Tool& tool, const LoadFlags& flags);
 

@@ -1,6 +1,8 @@
 #include "lib/client/load.h"
 
 #include <algorithm>
+#include <iterator>
+#include <utility>
 
 #include "lib/base/bytes.h"
 #include "lib/io/loop.h"
@@ -19,12 +21,16 @@ bool fault_of_the_record(Code code) {
 }  // namespace
 
 double LoadFigures::seconds(base::Instant now) const {
-  return std::max(1e-9, std::chrono::duration<double>((ended.since_boot.count() ? ended : now) - begun).count());
+  return std::chrono::duration<double>((ended.since_boot.count() ? ended : now) - begun).count();
 }
 double LoadFigures::records_per_second(base::Instant now) const {
-  return static_cast<double>(acknowledged) / seconds(now);
+  const double s = seconds(now);
+  return s > 0 ? static_cast<double>(acknowledged) / s : 0;
 }
-double LoadFigures::bytes_per_second(base::Instant now) const { return static_cast<double>(bytes) / seconds(now); }
+double LoadFigures::bytes_per_second(base::Instant now) const {
+  const double s = seconds(now);
+  return s > 0 ? static_cast<double>(bytes) / s : 0;
+}
 
 Loader::Loader(Client& client, LoadOptions options, LoadHooks hooks)
     : client_(client),
@@ -56,14 +62,27 @@ void Loader::start() {
 void Loader::add(InputFeed::Portion&& portion) {
   asked_ = false;
   figures_.input_bytes = portion.bytes_read;
-  for (auto& r : portion.rejected) {
-    ++figures_.rejected;
-    hooks_.rejected(r);
-  }
+  read_any_ = read_any_ || !portion.entries.empty() || options_.keep_going;
+  if (!reject(std::move(portion.rejected), !portion.last)) return;
   for (auto& e : portion.entries) queue_.add(std::move(e), partition_of_);
   if (portion.last) input_over_ = true;
   if (portion.error) return stop(*portion.error);
   pump();
+}
+
+// False: nothing could be read so far, and that is enough.
+bool Loader::reject(std::vector<Rejected>&& rejected, bool more) {
+  figures_.rejected += rejected.size();
+  std::move(rejected.begin(), rejected.end(), std::back_inserter(held_back_));
+  hopeless_ = !read_any_ && held_back_.size() >= kHopeless;
+  if (hopeless_) {
+    hooks_.rejected(held_back_.front());
+    stop({Code::invalid, "none of the first " + std::to_string(held_back_.size()) + " entries can be read"});
+    return false;
+  }
+  if (read_any_ || !more)
+    for (const auto& r : std::exchange(held_back_, {})) hooks_.rejected(r);
+  return true;
 }
 
 void Loader::stop(base::Error why) {

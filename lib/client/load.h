@@ -8,6 +8,8 @@
 // Invariants
 //   * The records of one key are written in the order of the input: the last one wins (lib/client/write_queue.h).
 //   * Every record ends up acknowledged, rejected (with its line and why), or as the reason why the load failed.
+//   * An input that begins with kHopeless entries, none of which can be read, is of another format: the load fails,
+//     and only the first of them is named.
 //   * At most `window` records are under way. A batch is never larger than that.
 // Threads: the loop's.
 #pragma once
@@ -23,6 +25,8 @@
 
 namespace cantle::client {
 
+constexpr uint64_t kHopeless = 100;
+
 struct LoadOptions {
   std::string table;
   model::Level level = model::Level::majority;
@@ -30,6 +34,7 @@ struct LoadOptions {
   size_t window = 2048;                               // records under way
   WriteQueue::Limits group;                           // one request
   double rate = 0;                                    // records a second; 0: no limit
+  bool keep_going = false;                            // whatever the input begins with
 };
 
 struct LoadFigures {
@@ -61,6 +66,7 @@ class Loader {
 
   void start();
   void add(InputFeed::Portion&& portion);
+  bool hopeless() const { return hopeless_; }
   void stop(base::Error why);  // sends nothing more; finished() when what is under way has ended
 
   const LoadFigures& figures() const { return figures_; }
@@ -72,6 +78,7 @@ class Loader {
   void ended(WriteQueue::Group&& group, base::Instant sent, const base::Result<model::WriteReply>& result);
   void refused(WriteQueue::Group&& group, const base::Error& error);
   void feed();
+  bool reject(std::vector<Rejected>&& rejected, bool more);
   void finish_if_over();
   uint64_t partition_of(std::string_view key) const;
 
@@ -86,6 +93,8 @@ class Loader {
   LoadFigures figures_;
   io::Timer wake_;
   bool asked_ = false, input_over_ = false, finished_ = false;
+  bool hopeless_ = false, read_any_ = false;  // an entry that could be read
+  std::vector<Rejected> held_back_;           // until one could, or there is no hope
   std::optional<base::Error> failed_;
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
 };

@@ -31,6 +31,7 @@ int exit_status(const base::Error& error) {
     case Code::no_quorum:
     case Code::catching_up:
     case Code::overloaded:
+    case Code::cancelled:
     case Code::read_only: return kExitTemporary;
     case Code::denied: return kExitDenied;
     case Code::identity: return kExitConfig;
@@ -46,8 +47,7 @@ int exit_status(const base::Error& error) {
     case Code::regressed:
     case Code::io_error:
     case Code::corrupt:
-    case Code::no_space:
-    case Code::cancelled: return kExitFailed;
+    case Code::no_space: return kExitFailed;
   }
   return kExitFailed;
 }

@@ -1,14 +1,20 @@
 // Exit statuses (design/interface.md), and the one table from error codes to them.
 //
-// | status | codes |
-// |---|---|
-// | 1  failed or refused              | malformed invalid too_large no_space io_error corrupt faulted diverged
-// regressed … | | 2  differences or findings        | (returned by the verb itself) | | 3  not there, not running |
-// not_found no_such_table | | 4  conflict or precondition       | conflict condition_failed exists not_empty | | 5
-// unsafe without a flag          | unsafe() below | | 7  outcome unknown                | outcome_unknown | | 64 wrong
-// usage                    | usage | | 69 service unavailable            | unavailable | | 75 temporary, retry |
-// stale_route not_leader no_quorum catching_up overloaded read_only | | 77 denied                         | denied | |
-// 78 wrong configuration, identity  | identity; a configuration file that cannot be used |
+// clang-format off
+// | status                           | codes                                                                    |
+// |----------------------------------|--------------------------------------------------------------------------|
+// | 1  failed or refused             | malformed invalid too_large no_space io_error corrupt faulted diverged … |
+// | 2  differences or findings       | (returned by the verb itself)                                            |
+// | 3  not there, not running        | not_found no_such_table                                                  |
+// | 4  conflict or precondition      | conflict condition_failed exists not_empty                               |
+// | 5  unsafe without a flag         | unsafe() below                                                           |
+// | 7  outcome unknown               | outcome_unknown                                                          |
+// | 64 wrong usage                   | usage                                                                    |
+// | 69 service unavailable           | unavailable                                                              |
+// | 75 temporary, retry              | stale_route not_leader no_quorum catching_up overloaded read_only cancelled |
+// | 77 denied                        | denied                                                                   |
+// | 78 wrong configuration, identity | identity; a configuration file that cannot be used                       |
+// clang-format on
 #pragma once
 
 #include "lib/base/result.h"

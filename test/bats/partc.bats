@@ -19,7 +19,7 @@ new_table() { zkctl table create "$1" --keyspace range --replication push --repl
   assert_output "3 apples"
   run -0 partc delete t fruit
   run -3 partc get t fruit
-  assert_output --partial NOT_FOUND
+  assert_output "partc: table t, key fruit: no such key (NOT_FOUND)"
   run -0 partc delete t fruit # deleting what is not there is fine
 }
 
@@ -130,6 +130,42 @@ new_table() { zkctl table create "$1" --keyspace range --replication push --repl
   assert_line --partial "line 3 rejected: not JSON"
   assert_equal "$(grep '^{' <<<"$output" | jq -r '"\(.records) \(.rejected)"')" "2 2"
   run -0 partc get t l2
+}
+
+@test "load: what cannot begin says why, and an input of another format is not read to its end" {
+  run -3 partc load nosuchtable <<<'{"key":"a","value":"1"}'
+  assert_output --partial NO_SUCH_TABLE
+  assert_equal "${#lines[@]}" 1 # no figures of nothing
+  run -1 partc load t "$BATS_TEST_TMPDIR"
+  assert_output --partial "directory"
+  assert_equal "${#lines[@]}" 1
+
+  records "$BATS_TEST_TMPDIR/in" 250
+  run -1 partc load t "$BATS_TEST_TMPDIR/in"
+  assert_equal "${#lines[@]}" 2
+  assert_line --index 0 --partial "line 1 rejected: not JSON"
+  assert_line --index 1 --partial "as jsonl, the default --format; is this deb822 or tsv? (--keep-going"
+  run -1 partc load t "$BATS_TEST_TMPDIR/in" --keep-going --show-rejected 1
+  assert_line --regexp '^rejected +250'
+  assert_line --regexp '^longest_gap_end_unix_ms +-$'
+  # One that can be read, and it is the input that is bad, not the format.
+  { echo '{"key":"good","value":"1"}' && cat "$BATS_TEST_TMPDIR/in"; } >"$BATS_TEST_TMPDIR/mixed"
+  run -1 partc load t "$BATS_TEST_TMPDIR/mixed" --show-rejected 1
+  assert_line --regexp '^records +1$'
+  assert_line --regexp '^rejected +250'
+}
+
+@test "an interrupted load can be run again: 75, with the figures of what was acknowledged" {
+  new_table paused
+  records "$BATS_TEST_TMPDIR/in" 100000
+  spawn "$BATS_TEST_TMPDIR/log" partc load paused "$BATS_TEST_TMPDIR/in" --format tsv --rate 500
+  wait_for 20 partc get paused k0000010
+  kill -INT "$SPAWN_PID"
+  local ended=0
+  wait "$SPAWN_PID" || ended=$?
+  assert_equal "$ended" 75
+  assert_file_contains "$BATS_TEST_TMPDIR/log" "interrupted: what was acknowledged is in the table"
+  assert_file_contains "$BATS_TEST_TMPDIR/log" "^records "
 }
 
 @test "load and dump: jsonl, tsv and deb822 come back as they were" {
