@@ -66,12 +66,42 @@ void list_crash_points() {
   for (const auto name : base::crash_points()) print_line(name);
 }
 
+std::string verbs_of(const CLI::App& app) {
+  std::string list;
+  for (const auto* sub : app.get_subcommands([](const CLI::App* s) { return !s->get_name().empty(); }))
+    list += (list.empty() ? "" : ", ") + sub->get_name();
+  return list;
+}
+
+// The word that stands where a verb should, and which verbs there are. Empty: something else is wrong.
+std::string wrong_verb(const CLI::App& app, const std::vector<std::string>& arguments) {
+  const CLI::App* at = &app;
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    const auto& word = arguments[i];
+    if (word.starts_with('-')) {
+      const auto* option = app.get_option_no_throw(word);
+      if (option != nullptr && option->get_items_expected_max() > 0) ++i;  // its value
+      continue;
+    }
+    const auto named = at->get_subcommands([&](const CLI::App* s) { return s->get_name() == word; });
+    const auto* sub = named.empty() ? nullptr : named.front();
+    if (sub == nullptr)
+      return at->get_require_subcommand_min() > 0 ? "there is no verb '" + word + "'; verbs: " + verbs_of(*at) : "";
+    at = sub;
+  }
+  return at->get_require_subcommand_min() > 0 ? "a verb is required: " + verbs_of(*at) : "";
+}
+
 // What went wrong with the command line, or with the file.
-base::Error parse_failure(const CLI::ParseError& error, const ConfigFile& file, const GlobalFlags& flags) {
+base::Error parse_failure(const CLI::ParseError& error, const CLI::App& app, const std::vector<std::string>& arguments,
+                          const ConfigFile& file, const GlobalFlags& flags) {
   static constexpr std::string_view kUnknownKey = "INI was not able to parse ";
   std::string text = error.what();
-  bool in_file = error.get_exit_code() == static_cast<int>(CLI::ExitCodes::FileError) ||
-                 error.get_exit_code() == static_cast<int>(CLI::ExitCodes::ConfigError);
+  if (error.get_exit_code() == static_cast<int>(CLI::ExitCodes::FileError))
+    return {base::Code::identity, "configuration " + text};  // which names the file
+  if (error.get_exit_code() == static_cast<int>(CLI::ExitCodes::RequiredError))
+    if (const auto verb = wrong_verb(app, arguments); !verb.empty()) return {base::Code::usage, verb + "; try --help"};
+  bool in_file = error.get_exit_code() == static_cast<int>(CLI::ExitCodes::ConfigError);
   // CLI11 does not say whence a bad value came; the file wins only where the command line said nothing.
   for (const auto& name : file.taken()) in_file = in_file || text.find("--" + name) != std::string::npos;
   if (!in_file) return {base::Code::usage, text + "; try --help"};
@@ -103,7 +133,9 @@ int run(CLI::App& app, int argc, char** argv, GlobalFlags& flags, const Body& bo
   app.name(program);
   app.set_version_flag("-V,--version", program + " " + CANTLE_VERSION);
   bool crash_points = false;
-  app.add_flag("--list-crash-points", crash_points, "Print the crash points that this build has")->configurable(false);
+  auto* list = app.add_flag("--list-crash-points", crash_points, "Print the crash points that this build has");
+  list->configurable(false);
+  if (base::crash_points().empty()) list->group("");  // there are none: not in the help
   auto* config_verb = app.add_subcommand("config", "Print the settings in force, and whence each came");
   allow_globals_anywhere(app);
   give_variables(app);
@@ -112,9 +144,10 @@ int run(CLI::App& app, int argc, char** argv, GlobalFlags& flags, const Body& bo
   app.config_formatter(file);
   if (auto* config = app.get_config_ptr(); config != nullptr) {
     config->configurable(false);
-    if (asks_for_help(arguments))
+    if (asks_for_help(arguments)) {
       app.set_config();  // a broken file does not stand between a person and the help
-    else if (std::getenv("CANTLE_CONFIG") != nullptr)
+      app.add_option("-c,--config", flags.config, "Configuration file")->configurable(false)->capture_default_str();
+    } else if (std::getenv("CANTLE_CONFIG") != nullptr)
       config->required(flags.config != kDefaultConfig);
   }
 
@@ -126,7 +159,7 @@ int run(CLI::App& app, int argc, char** argv, GlobalFlags& flags, const Body& bo
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() == 0) return app.exit(error);  // help and version
-    return refuse(parse_failure(error, *file, flags));
+    return refuse(parse_failure(error, app, arguments, *file, flags));
   }
   if (auto* config = app.get_config_ptr(); config != nullptr && config->count() > 0)
     flags.config = config->as<std::string>();

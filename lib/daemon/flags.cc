@@ -48,7 +48,10 @@ void add_daemon_flags(CLI::App& app, DaemonFlags& flags) {
 }
 
 base::Result<std::string> need_coord(const GlobalFlags& flags) {
-  if (!flags.coord.empty()) return flags.coord;
+  if (flags.coord.starts_with("zk://") || flags.coord.starts_with("file://")) return flags.coord;
+  if (!flags.coord.empty())
+    return base::fail(base::Code::usage,
+                      "coordination service '" + flags.coord + "': zk://h1:p,h2:p,h3:p[/chroot] or file:///dir");
   return base::fail(
       base::Code::usage,
       "no coordination service: give --coord URL, or CANTLE_COORD, or `coord = \"…\"` in " + flags.config);

@@ -84,9 +84,18 @@ setup() {
   run -64 zkctl table
   run -64 zkctl ls --nonsense
   run -64 env -u CANTLE_COORD zkctl --config /dev/null ls
-  run -1 zkctl --coord http://x ls
+  run -64 zkctl --coord http://x ls
   assert_output --partial "zk://"
+  run -64 zkctl frob
+  assert_output --partial "there is no verb 'frob'; verbs: init, tree,"
+  run -64 zkctl --coord file:///x table frob
+  assert_output --partial "there is no verb 'frob'; verbs: create, list,"
+  run -64 zkctl table
+  assert_output --partial "a verb is required: create, list,"
+  run -78 zkctl --config /nonexistent/none ls
+  assert_output --partial "configuration /nonexistent/none was not readable"
   run -0 zkctl --help
+  assert_output --partial "--config"
   run -0 zkctl table create --help
   assert_output --partial "example:"
 }
