@@ -174,6 +174,9 @@ void Service::cluster_known(const model::ClusterUuid& cluster) {
   if (!config_.pusher.empty())
     if (auto address = io::parse_address(config_.pusher))
       pusher_ = std::make_unique<rpc::Peer>(loop_, *address, options);
+  // Before the arrival: a server that cannot be reached must not become a member. Until it is open, it answers
+  // "starting".
+  if (auto listening = listen(); !listening) return fail(listening.error());
   enroll();
 }
 
@@ -220,7 +223,6 @@ void Service::enrolled(const Enrollment::Answer& answer) {
   machine_ = std::make_unique<proto::PushServer>(std::move(self));
   const auto store = engine_->status();
   if (store.read_only) input(push::StoreState{store.read_only_reason, false});
-  if (auto listening = listen(); !listening) return fail(listening.error());
   // A new directory under a known name may be an amnesiac: it shows itself only when its maps have said that it is not
   // (S6).
   if (!known_name_) register_active();

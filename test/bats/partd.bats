@@ -289,3 +289,13 @@ all_keys() {
   kill "$SPAWN_PID"
   wait "$SPAWN_PID" || true
 }
+
+@test "who cannot listen does not become a member" {
+  local taken
+  taken=$(zkctl node list --json | jq -rs '[flatten[] | select(.server == "p1" or .id == "p1")][0] | .tcp // .address')
+  run -4 partd run --id p8 --data-dir "$BATS_TEST_TMPDIR/p8" --listen "$taken" --socket "$BATS_TEST_TMPDIR/p8.sock"
+  assert_output --partial "$taken"
+  assert_output --partial "in use"
+  run -0 zkctl node list
+  refute_output --partial p8
+}
