@@ -75,8 +75,7 @@ pid_in() { cut -d' ' -f1 "$DIR/run/$1.pid"; }
 @test "a stopped process goes on after CONT, and down ends one that is stopped" {
   cantle-local --dir "$DIR" up --servers 1 --mdservers 1
   run -0 cantle-local --dir "$DIR" kill --signal STOP p1
-  run grep -E '^State:\s+T' "/proc/$(pid_in p1)/status"
-  assert_success
+  wait_for 10 grep -qE '^State:\s+T' "/proc/$(pid_in p1)/status"
   run -0 cantle-local --dir "$DIR" kill --signal CONT p1
   run -0 cantle-local --dir "$DIR" kill -s STOP p1
   run -0 cantle-local --dir "$DIR" down
