@@ -224,6 +224,7 @@ void add_bench_verb(Verbs& verbs, AllFlags& f) {
 int main(int argc, char** argv) {
   CLI::App app("Talk to a cantle cluster: read, write, load, verify, measure.");
   daemon::GlobalFlags global;
+  global.log_level = "warn";  // what a person typed is answered, not logged
   daemon::add_global_flags(app, global);
   app.require_subcommand(1);  // exactly: a table that is called like a verb is an argument
   Tool tool(global);

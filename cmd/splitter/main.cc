@@ -40,6 +40,7 @@ CLI::App* add_attempt(CLI::App& app, AttemptFlags& f, const char* name, const ch
 int main(int argc, char** argv) {
   CLI::App app("Split a partition of a table into two, while it is in use.");
   daemon::GlobalFlags global;
+  global.log_level = "warn";  // what a person typed is answered, not logged
   daemon::add_global_flags(app, global);
   app.require_subcommand(1);
   SplitFlags f;

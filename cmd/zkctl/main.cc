@@ -213,6 +213,7 @@ void add_checks(CLI::App& app, Verbs& verbs, AllFlags& f) {
 int main(int argc, char** argv) {
   CLI::App app("Set up, inspect and repair a cantle cluster through its coordination service.");
   daemon::GlobalFlags global;
+  global.log_level = "warn";  // what a person typed is answered, not logged
   daemon::add_global_flags(app, global);
   app.require_subcommand(1);  // exactly: a table that is called like a verb is an argument
   Tool tool(global);
