@@ -29,7 +29,8 @@ void Fsck::check_server(const NodeEntry& node, const model::StatusReply& status)
                     to_string(status.incarnation));
   if (node.info && status.number != node.info->number)
     found(name, "has server number " + to_string(status.number) + ", nodes/info says " + to_string(node.info->number));
-  for (const auto& [table, map] : maps_) {
+  for (const auto& entry : maps_) {
+    const auto& map = entry.second;
     const auto it =
         std::find_if(status.tables.begin(), status.tables.end(), [&](const auto& t) { return t.uuid == map->table; });
     const auto* held = it == status.tables.end() ? nullptr : &*it;

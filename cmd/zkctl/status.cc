@@ -9,7 +9,6 @@
 
 namespace cantle::zkctl {
 
-using model::ServerId;
 
 namespace {
 
