@@ -32,6 +32,10 @@ void Flow::attempt(const MapPtr& map) {
   acted_on_ = map->txnseq;
   const model::Partition* partition = locate(*map);
   if (!partition) return;
+  region_ = partition->region;
+  should_serve_.clear();
+  for (const auto& a : partition->assignments) should_serve_.push_back(a.server);
+  std::sort(should_serve_.begin(), should_serve_.end());
   const auto order = candidates(*partition, purpose_, spread(), client_.health_, client_.loop_.now());
   const auto fresh = std::find_if(order.begin(), order.end(), [&](const auto& s) { return !tried_.contains(s); });
   if (order.empty())
@@ -76,6 +80,29 @@ void Flow::attempt_failed(const model::ServerId& server, const base::Error& erro
   client_.after(next.delay, [self = shared_from_this()] { self->find_map(); });
 }
 
-void Flow::give_up(const base::Error& error) { failed(error); }
+// What a server says of itself is not enough to act on: where it is, and who is not there.
+void Flow::give_up(base::Error error) {
+  switch (error.code) {
+    case Code::unavailable:
+    case Code::no_quorum:
+    case Code::catching_up:
+    case Code::read_only:
+    case Code::outcome_unknown: error.text += place(); break;
+    default: break;
+  }
+  failed(error);
+}
+
+std::string Flow::place() const {
+  if (should_serve_.empty()) return "";
+  std::string on, down;
+  for (const auto& server : should_serve_) {
+    on += (on.empty() ? "" : ", ") + server.name;
+    const auto* entry = client_.servers_.find(server);
+    if (!entry || !entry->live) down += (down.empty() ? "" : ", ") + server.name;
+  }
+  return "; region " + to_string(region_) + " of table " + table_ + " is on " + on +
+         (down.empty() ? "" : ", of which " + down + (down.find(',') == std::string::npos ? " is down" : " are down"));
+}
 
 }  // namespace cantle::client

@@ -30,7 +30,7 @@ class Flow : public std::enable_shared_from_this<Flow> {
   virtual base::Status succeeded(std::string_view result) = 0;
   virtual void failed(const base::Error& error) = 0;
 
-  void give_up(const base::Error& error);
+  void give_up(base::Error error);
   void attempt(const MapPtr& map);
 
   Client& client_;
@@ -43,7 +43,11 @@ class Flow : public std::enable_shared_from_this<Flow> {
   void send(const model::ServerId& server, const MapPtr& map, size_t others);
   void attempt_failed(const model::ServerId& server, const base::Error& error, size_t others);
 
+  std::string place() const;  // of the last attempt, for people
+
   model::TxnSeq at_least_, acted_on_;
+  model::Region region_;  // of the last attempt, and who should serve it
+  std::vector<model::ServerId> should_serve_;
   std::set<model::ServerId> tried_;  // since the last delay
 };
 

@@ -8,6 +8,10 @@ using namespace push;
 
 namespace {
 
+std::string_view name_of(model::Level level) {
+  return level == model::Level::all ? "all" : level == model::Level::majority ? "majority" : "one";
+}
+
 base::Error with_retry(base::Error error, uint32_t ms = kRetryAfterMs) {
   error.retry_after_ms = ms;
   return error;
@@ -56,7 +60,7 @@ void PushServer::Impl::on(const WriteAsked& in) {
   CHECK(plan != nullptr);
   if (plan->reached(within_reach(*plan)) < std::optional(in.level))  // known beforehand: nothing is appended
     return reply_error(in.request, with_retry({Code::no_quorum, "too few replicas are within reach for level " +
-                                                                    std::to_string(static_cast<int>(in.level))}));
+                                                                    std::string(name_of(in.level))}));
   gather(*t, p, *s->copy, side, plan, in);
 }
 

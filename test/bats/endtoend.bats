@@ -66,6 +66,9 @@ newer_than_first_load() { partc get t k0000100 | grep -q '^v2\.'; }
   server kill p2 p3
   run partc put t k w --timeout 3s
   [[ $status == 75 || $status == 7 ]]
+  # Which level, where, and who is not there.
+  named() { partc put t k w --timeout 1s 2>&1 | grep -q "level majority; region [0-9]* of table t is on p1, p2, p3, of which p2, p3 are down"; }
+  wait_for 30 named
   run -0 partc put t other x --level one
   run -0 partc get t other --level one
   assert_output x
