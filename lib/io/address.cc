@@ -13,7 +13,8 @@ bool numeric_host(const std::string& host) {
 }
 
 base::Result<Address> parse_local(std::string_view path) {
-  if (path.empty() || path[0] != '/') return base::fail(base::Code::invalid, "a Unix socket needs an absolute path");
+  if (path.empty() || path[0] != '/')
+    return base::fail(base::Code::invalid, "a Unix socket needs an absolute path, not '" + std::string(path) + "'");
   if (path.find('\0') != std::string_view::npos) return base::fail(base::Code::invalid, "a zero byte in a socket path");
   if (path.size() > kSocketPathMax)
     return base::fail(base::Code::invalid, "socket path " + std::string(path) + " has " + std::to_string(path.size()) +
@@ -34,6 +35,7 @@ base::Result<Address> parse_address(std::string_view text) {
     return base::fail(base::Code::invalid, "address '" + std::string(text) + "': " + std::string(why) +
                                                "; expected a numeric host:port or unix:/path");
   };
+  if (text.find('/') != std::string_view::npos) return bad("a Unix socket is named by its absolute path");
   const auto colon = text.rfind(':');
   if (colon == std::string_view::npos) return bad("no port");
   auto host = text.substr(0, colon);

@@ -6,13 +6,17 @@
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <sys/syscall.h>
+#include <sys/sysmacros.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <climits>
+#include <cstdio>
 #include <ctime>
+#include <fstream>
+#include <sstream>
 
 #include "lib/base/check.h"
 #include "lib/store/disk.h"
@@ -228,12 +232,33 @@ base::Result<std::unique_ptr<Mapping>> RealDisk::map(std::string_view path, size
   return std::make_unique<RealMapping>(static_cast<char*>(data), size);
 }
 
+namespace {
+
+// "process 4711", as /proc/locks has it, or "another process" where it does not.
+std::string holder_of(int fd) {
+  struct stat st {};
+  if (::fstat(fd, &st) != 0) return "another process";
+  char file[64];
+  std::snprintf(file, sizeof file, "%02x:%02x:%llu", major(st.st_dev), minor(st.st_dev),
+                static_cast<unsigned long long>(st.st_ino));
+  std::ifstream locks("/proc/locks");
+  for (std::string line; std::getline(locks, line);) {  // 1: FLOCK  ADVISORY  WRITE 4711 fe:01:77 0 EOF
+    std::istringstream words(line);
+    std::string number, kind, strength, mode, pid, where;
+    words >> number >> kind >> strength >> mode >> pid >> where;
+    if (kind == "FLOCK" && where == file && pid != "-1" && pid != "0") return "process " + pid;
+  }
+  return "another process";
+}
+
+}  // namespace
+
 base::Result<std::unique_ptr<FileLock>> RealDisk::lock(std::string_view path) {
   const auto name = full(path);
   Fd fd(::open(name.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, kFileMode));
   if (fd.get() < 0) return fail(errno_error("opening " + name, errno));
   if (::flock(fd.get(), LOCK_EX | LOCK_NB) != 0) {
-    if (errno == EWOULDBLOCK) return fail(Code::conflict, name + ": another process uses this directory");
+    if (errno == EWOULDBLOCK) return fail(Code::conflict, name + ": " + holder_of(fd.get()) + " uses this directory");
     return fail(errno_error("locking " + name, errno));
   }
   return std::make_unique<RealLock>(fd.release());

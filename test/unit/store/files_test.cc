@@ -33,6 +33,19 @@ class Dir {
 
 const Expected kExpected{{"p1"}, id_of<model::ClusterUuid>(4)};
 
+TEST(DataDir, who_holds_the_lock_is_named) {
+  Dir dir;
+  RealDisk disk(dir.path);
+  const auto lock = disk.lock("id.lock");
+  ASSERT_TRUE(lock);
+  const auto second = disk.lock("id.lock");
+  ASSERT_FALSE(second);
+  EXPECT_EQ(second.error().code, Code::conflict);
+  EXPECT_NE(second.error().text.find("process " + std::to_string(::getpid()) + " uses this directory"),
+            std::string::npos)
+      << second.error().text;
+}
+
 TEST(DataDir, each_start_has_an_incarnation_of_its_own) {
   Dir dir;
   RealDisk disk(dir.path);
