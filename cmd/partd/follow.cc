@@ -112,7 +112,7 @@ void Service::check_tables(std::vector<std::string> tables, std::function<void(b
                   "METADATA of table " + table + " says that server " + self_.name + " holds partition " +
                       to_string(p.id) +
                       ", and this data directory is new. Bring the old one back; if it is lost: zkctl node replace " +
-                      self_.name));
+                      self_.name + " NEW"));
         check_tables(tables, answer);
       });
 }

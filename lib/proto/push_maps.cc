@@ -206,7 +206,7 @@ bool PushServer::Impl::begin_copy(Table& t, const PartitionId& id, model::Region
         " (assignment " + to_string(a.id) +
         "), and nothing of it is in this data directory. If the data is lost, give the server a new --id "
         "or an empty place: zkctl node replace " +
-        self.server.name;
+        self.server.name + " NEW";
     if (first)
       emit(Exit{text});
     else
