@@ -55,8 +55,9 @@ struct HeldPartition {
   // push the rest, prove, drop. Never inferred from an entry that is missing.
   bool unload = false;
   std::vector<SettledMark> settled;
+  bool hollow = false;       // some of it came in a snapshot: its log does not have all of it
   bool catching_up = false;  // since a start: it serves nothing before the others have brought what it missed
-  CANTLE_FIELDS(table, table_uuid, partition, region, assignment, interval, unload, settled, catching_up)
+  CANTLE_FIELDS(table, table_uuid, partition, region, assignment, interval, unload, settled, hollow, catching_up)
 };
 
 struct PeerView {

@@ -52,6 +52,7 @@ void add(const Source& from, const Partition& p, const model::PartitionId& parti
   t.whole = t.interval == interval && !p.split;
   t.catching_up = from.held.catching_up;
   t.state = to.state;
+  t.hollow = from.held.hollow;
   t.since = to.since;
   t.min_txnseq = p.min_txnseq;
   for (const auto& a : p.assignments)

@@ -32,6 +32,7 @@ struct Target {
   model::Interval interval;
   bool whole = true;  // all of the target's partition, which is not being split
   model::AssignmentState state = model::AssignmentState::available;
+  bool hollow = false;                  // the log that is read does not have all that the copy has
   model::TxnSeq since, min_txnseq;      // of the target's assignment and of its partition's entry
   bool catching_up = false;             // the source is: the target probably has what comes in there
   std::vector<model::ServerId> others;  // servers that push to this target as well

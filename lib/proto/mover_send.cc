@@ -634,7 +634,7 @@ void MoverStream::on(SnapshotRead in, Effects& out) {
 // The snapshot is whole at the target: from here on the log.
 void MoverStream::copied(Instant now, Effects& out) {
   mark_.at = mark_.snapshot_from;
-  verified_ = true;
+  has_rest_ = verified_ = true;
   mark_.snapshot = 0;
   mark_.snapshot_from = {};
   record(now, true, out);

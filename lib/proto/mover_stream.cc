@@ -37,6 +37,8 @@ MoverStream::~MoverStream() { reset(); }
 
 void MoverStream::retarget(Target target, std::vector<model::SettledMark> settled, Instant now, Effects& out) {
   settled_ = std::move(settled);
+  // Became so while the log was being sent: what it was filled with is owed to a target that is being filled, too.
+  if (target.hollow && !target_.hollow && !model::answers_reads(target_.state) && !has_rest_) want_snapshot_ = true;
   const bool changed = target.state != target_.state || target.since != target_.since ||
                        target.min_txnseq != target_.min_txnseq || target.interval != target_.interval;
   if (target.catching_up && !target_.catching_up) catching_up_at_ = now;
@@ -85,6 +87,7 @@ void MoverStream::advance(Instant now, Effects& out) {
 
 void MoverStream::on(const LiveSeen& in, Effects& out) {
   if (!loaded_ || mark_.snapshot != 0 || healing_ != 0 || in.to.lsn <= mark_.at.lsn) return;
+  if (rest_owed() || want_snapshot_) return;  // live sends bring what is new, not what is in no log
   mark_.at = in.to;
   verified_ = true;
   progressed_at_ = in.now;
@@ -100,6 +103,8 @@ void MoverStream::on(MarkLoaded in, Effects& out) {
   for (const auto& [key, mark] : in.found)
     if (key == target_.marks.front()) recorded_ = mark;
   loaded_ = true;
+  // A stream that begins now to a copy that already counts: that was filled by those who had everything.
+  has_rest_ = in.found.empty() && model::answers_reads(target_.state);
   verified_ = mark_.at.lsn.value == 0;
   phase_ = Phase::idle;
   progressed_at_ = in.now;
@@ -117,8 +122,10 @@ void MoverStream::on(const SnapshotOpened& in, Effects& out) {
   ++shared_.counters.snapshots;
   record(in.now, true, out);
   out.emplace_back(Note{false, "snapshot", to_string(target_.partition), target_.server.name,
-                        "the journal does not reach back to LSN " + to_string(mark_.at.lsn) +
-                            ": copying, then the log from LSN " + to_string(mark_.snapshot_from.lsn)});
+                        (target_.hollow ? "the log does not have all of it, or not from LSN "
+                                        : "the journal does not reach back to LSN ") +
+                            to_string(mark_.at.lsn) + ": copying, then the log from LSN " +
+                            to_string(mark_.snapshot_from.lsn)});
   begin(in.now, out);
 }
 
@@ -145,6 +152,7 @@ void MoverStream::heal(uint64_t number, Instant now, Effects& out) {
   healing_ = heal_seen_ = number;
   reset();
   mark_ = {};
+  has_rest_ = false;
   verified_ = true;
   was_through_ = false;
   told_.reset();
@@ -187,6 +195,7 @@ void MoverStream::requeue(Instant now, Effects& out) {
   reset();
   wake();
   mark_ = {};
+  has_rest_ = false;
   verified_ = true;
   was_through_ = in_touch_ = false;
   told_.reset();
@@ -254,8 +263,10 @@ void MoverStream::note_goal() {
 
 bool MoverStream::needs_snapshot() const {
   const auto* l = log();
-  return want_snapshot_ || (l != nullptr && mark_.at.lsn.value + 1 < l->oldest.value);
+  return want_snapshot_ || rest_owed() || (l != nullptr && mark_.at.lsn.value + 1 < l->oldest.value);
 }
+
+bool MoverStream::rest_owed() const { return target_.hollow && mark_.at.lsn.value == 0 && !has_rest_; }
 
 // A server that missed something is brought it by the others: offering it back to them while it comes in would hold up
 // all of them, for nothing.

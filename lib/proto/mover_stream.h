@@ -7,7 +7,9 @@
 // whose own mover pushes to the target is passed over until that mover has said, through the target, that it is there
 // (model::Delivered); only when there is no news for a while is it read again and offered. A target that the
 // journal does not reach back to gets a snapshot first, and then the log from where the index stood when the snapshot
-// began (S22). Where the position has reached the log end that was measured after the map, bulk.end says so (S43).
+// began (S22). So does one that is to be given everything (it is being filled, healed, or lacks what was to be proved)
+// by a copy that was itself filled by a snapshot: its log does not have that. Where the position has reached the log
+// end that was measured after the map, bulk.end says so (S43).
 //
 // Invariants
 //   * The position never passes a record that the target has not confirmed durable.
@@ -143,6 +145,7 @@ class MoverStream {
   bool grace_over(base::Instant now) const;
   bool being_filled(base::Instant now) const;
   bool needs_snapshot() const;
+  bool rest_owed() const;
   void begin(base::Instant now, Effects& out);
   void open_snapshot(base::Instant now, Effects& out);
   void fail(base::Instant now, const base::Error& error, Effects& out);
@@ -196,6 +199,7 @@ class MoverStream {
   Phase phase_ = Phase::loading;
   bool loaded_ = false, held_ = false, wants_turn_ = false, has_turn_ = false, open_ = false;
   bool want_snapshot_ = false;
+  bool has_rest_ = false;     // what is in no log was given to the target, or is none of this stream's business
   bool verified_ = false;     // the position is in our log
   bool was_through_ = false;  // once: from then on live sends are given time
   bool in_touch_ = false;     // since it was through nothing failed: live sends have reached it

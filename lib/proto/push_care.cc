@@ -101,13 +101,19 @@ bool of_the_split(const model::Assignment& a, const model::EndedPartition& paren
 
 }  // namespace
 
+// Whose copies fill this one: those of its own partition, or of the one that is being split.
+PartitionId PushServer::Impl::filled_from(const Copy& c) const {
+  if (c.role == Role::child)
+    for (const auto& known : self.children)
+      if (known.child == c.held.partition) return known.parent;
+  return c.held.partition;
+}
+
 // So many source slots have delivered everything up to their bulk.end that every write acknowledged before is here.
 bool PushServer::Impl::filled(const Table& t, const Copy& c) const {
   if (c.role == Role::child) {
-    for (const auto& known : self.children)
-      if (known.child == c.held.partition)
-        if (const auto* parent = t.map->find(known.parent)) return enough(parent->assignments, c);
-    return false;
+    const auto* parent = t.map->find(filled_from(c));
+    return parent != nullptr && enough(parent->assignments, c);
   }
   const auto* p = t.map->find(c.held.partition);
   if (p == nullptr) return false;

@@ -257,6 +257,7 @@ struct PushServer::Impl {
   void start_catch_up(push::Copy& c);
   void catch_up(push::Table& t, push::Copy& c, const model::Partition& p);
   void fill(push::Table& t, push::Copy& c);
+  model::PartitionId filled_from(const push::Copy& c) const;
   bool filled(const push::Table& t, const push::Copy& c) const;
   void mark_whole(push::Copy& c, const model::Partition& p);
   void look_after(push::Table& t);

@@ -118,6 +118,11 @@ void PushServer::Impl::on(const BulkEndArrived& in) {
     // Of a stream from before the start: what was lost here lies below its position, so it says nothing.
     if (!c.healed.contains(m.envelope.from_assignment)) return;
   }
+  // What one that is itself being filled has delivered is not what its slot stands for. It says so again when it is.
+  const Table& t = *table(m.envelope.table_uuid);
+  const auto* sources = t.map->find(filled_from(c));
+  const auto* from = sources == nullptr ? nullptr : model::find_assignment(*sources, m.envelope.from_assignment);
+  if (!model::answers_reads(c.state) && from != nullptr && !model::answers_reads(from->state)) return;
   auto& end = c.ends[m.envelope.from_assignment];
   if (m.through.lsn > end.lsn || end.epoch < m.through.epoch) end = m.through;
   look_after(*table(m.envelope.table_uuid));

@@ -27,6 +27,7 @@ TenureRow child_row(const TenureRow& parent, const DivideNote& note, const Divid
   row.born = now;
   row.log_start = row.applied = note.at;
   row.parts = clip(parent.parts, interval);
+  row.hollow = parent.hollow;
   row.whole = parent.whole;
   row.healed = parent.healed;
   // A parent that was still being filled leaves children that are: they are filled anew, what is there stays.

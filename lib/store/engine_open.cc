@@ -258,7 +258,7 @@ base::Status Replay::rebuild_rows() {
     row.fill_snapshot = 0;
     row.fill_to.clear();
     // Records that came in a snapshot were never in the journal.
-    if (old.fill_all || !old.fill_to.empty()) row.whole = false;
+    if (old.hollow) row.whole = false;
     row.fill_all = false;
     const model::ExtentId extent{meta->next_extent++};
     row.parts = {{extent, row.interval}};

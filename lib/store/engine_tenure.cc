@@ -354,6 +354,7 @@ void Engine::Impl::ingest_now(const TenureId& id, std::shared_ptr<Chunk> chunk, 
       TRY(write_extent(txn, part.extent, extent));
       result->extents[part.extent] = std::move(extent);
     }
+    row.hollow = true;
     row.fill_to = std::max(row.fill_to, chunk->through_key);
     row.fill_all = row.fill_all || chunk->last;
     // These versions are in no log: after a restart the state row alone says that they were seen.
@@ -367,14 +368,19 @@ void Engine::Impl::ingest_now(const TenureId& id, std::shared_ptr<Chunk> chunk, 
     return write_tenure(txn, row);
   };
   index_txn(std::move(task), [this, id, result, done = std::move(done)](const base::Status& s) {
+    bool first = false;
     if (s) {
       if (TenureRow* row = find_row(id)) {
+        first = result->row.hollow && !row->hollow;
         row->fill_snapshot = result->row.fill_snapshot;
         row->fill_to = result->row.fill_to;
+        row->hollow = result->row.hollow;
         row->fill_all = result->row.fill_all;
       }
       for (auto& [extent, row] : result->extents) extents[extent] = std::move(row);
     }
+    // A lost index is made again from the journal: that the journal does not have all of it must stand there first.
+    if (first) return write_images(done);
     if (done) done(s);
   });
 }

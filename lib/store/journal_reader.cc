@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 
 #include "lib/base/check.h"
 #include "lib/store/divide.h"
@@ -49,6 +50,8 @@ struct JournalReader::Impl {
   base::Result<bool> scan_segment(const JournalPosition& end);
   base::Status take(const Frame& frame, SegmentScanner& scanner);
   void take_data(const Frame& frame);
+  base::Status take_divide(std::string_view payload);
+  void take_image(std::string_view payload);
   void forget_below(uint64_t segment);
   base::Result<std::shared_ptr<File>> open(uint64_t segment);
   base::Result<bool> gone(uint64_t segment);
@@ -69,6 +72,8 @@ struct JournalReader::Impl {
   std::map<PartitionId, PartLog> logs;
   std::map<PartitionId, Origin> origins;
   std::vector<Divided> divides;
+  std::set<PartitionId> listed;  // by the parts of a list of tenures that were met so far
+  uint32_t next_part = 0;
   uint64_t damaged = 0;
   std::map<uint64_t, std::shared_ptr<File>> files;
   std::string buffer;  // of whoever walks
@@ -135,13 +140,38 @@ base::Status JournalReader::Impl::take(const Frame& frame, SegmentScanner&) {
     take_data(frame);
     return ok();
   }
-  if (frame.header.kind != model::BlockKind::divide) return ok();
+  const bool image = frame.header.kind == model::BlockKind::root_image;
+  if (!image && frame.header.kind != model::BlockKind::divide) return ok();
   TRY_ASSIGN(auto file, open(frame.at.segment));
   TRY_ASSIGN(const auto payload, file->read(frame.at.offset + kFrameAndHeader, frame.header.length));
   if (!wire::check_payload(frame.header, payload)) {
     damaged++;
     return ok();
   }
+  if (!image) return take_divide(payload);
+  take_image(payload);
+  return ok();
+}
+
+// The list of tenures that the writer has now. Of a partition that is not in it the copy was dropped: what was seen of
+// it is of a log that has ended, and another tenure's would begin at the first LSN. A divided parent's goes on in its
+// children's.
+void JournalReader::Impl::take_image(std::string_view payload) {
+  const auto image = decode_image(payload);
+  if (!image || !image->has_tenures) return;
+  if (image->part == 0) {
+    listed.clear();
+    next_part = 0;
+  }
+  if (image->part != next_part) return;
+  next_part++;
+  for (const auto& row : image->tenures) listed.insert(row.partition);
+  if (next_part != image->parts) return;
+  for (const auto& d : divides) listed.insert(d.parent);
+  std::erase_if(logs, [&](const auto& entry) { return !listed.contains(entry.first); });
+}
+
+base::Status JournalReader::Impl::take_divide(std::string_view payload) {
   TRY_ASSIGN(const auto note, decode_note(payload));
   Divided d;
   d.attempt = note.attempt;

@@ -73,6 +73,7 @@ Tenure tenure_of(const TenureRow& row) {
   t.applied = row.applied;
   t.children = row.children;
   t.fill = {row.fill_snapshot, row.fill_to, row.fill_all};
+  t.hollow = row.hollow;
   t.whole = row.whole;
   return t;
 }

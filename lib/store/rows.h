@@ -51,11 +51,12 @@ struct TenureRow {
   uint64_t fill_snapshot = 0;
   std::string fill_to;
   bool fill_all = false;
+  bool hollow = false;  // a snapshot was filled into it, so that its log does not have all of it
   bool whole = true;
   uint64_t healed = 0;  // damaged places with a lower journal sequence are known and were compared
   uint64_t trash_until_ms = 0;
   CANTLE_FIELDS(partition, assignment, table, region, state, interval, born, log_start, applied, parts, children,
-                attempt, fill_snapshot, fill_to, fill_all, whole, healed, trash_until_ms)
+                attempt, fill_snapshot, fill_to, fill_all, hollow, whole, healed, trash_until_ms)
   friend bool operator==(const TenureRow&, const TenureRow&) = default;
 };
 Tenure tenure_of(const TenureRow& row);

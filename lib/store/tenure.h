@@ -47,6 +47,9 @@ struct Tenure {
   model::LogPoint applied;                   // in the index
   std::vector<model::PartitionId> children;  // an ended parent's: low, high
   Fill fill;
+  // Some of it came in a snapshot, past the journal: its log, be it there from the first LSN on, does not have all of
+  // it.
+  bool hollow = false;
   bool whole =
       true;  // false: records may be missing here (damage, a rebuilt index): compare with every replica, both ways
 };

@@ -322,6 +322,8 @@ ViewAnswer PartdNode::view() {
   v.number = dir_->identity().number;
   v.incarnation = incarnation();
   v.held = machine_->held();
+  for (auto& h : v.held)
+    if (const auto tenure = engine_->find(store::TenureId{h.partition, h.assignment})) h.hollow = tenure->hollow;
   for (const auto& table : machine_->tables())
     if (const MapPtr map = machine_->settled(table)) {
       v.tables.push_back({table, map->table, map->txnseq, ""});

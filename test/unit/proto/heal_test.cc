@@ -213,6 +213,20 @@ TEST(HealMover, a_journal_that_does_not_reach_back_heals_by_a_snapshot_and_the_l
   EXPECT_GT(r.copy("p2").ingests, 0);
 }
 
+TEST(HealMover, a_copy_that_was_filled_by_a_snapshot_heals_by_one) {
+  HealingMover r;
+  r.held[0].hollow = true;
+  const test::Rec old{"a0", "v", test::stamp(1, 3)};  // in the index of p1, in no log of it
+  r.load(20);
+  r.view();
+  ASSERT_TRUE(r.at_rest());
+  r.log.insert(r.log.begin(), old);
+  r.damage(0, 21);
+  ASSERT_TRUE(r.healed());
+  EXPECT_GT(r.copy("p2").ingests, 0);
+  EXPECT_TRUE(r.complete);
+}
+
 TEST(HealMover, whatever_breaks_and_whenever_replpush_dies_no_end_is_told_too_early) {
   for (uint64_t seed = 1; seed <= 60; ++seed) {
     HealingMover r(seed);

@@ -437,6 +437,33 @@ TEST_F(RemoteChild, left_initializing_by_the_end_is_filled_by_the_childs_other_r
   EXPECT_EQ(r.count<push::MarkAvailable>(), 1u);
 }
 
+// --- being filled ---------------------------------------------------------------------------------------------------
+
+// Two of the child's five servers were not filled when the split was final. What p7 delivered before it was filled
+// itself says nothing of what its slot stands for.
+TEST(PushMap, a_source_that_is_itself_being_filled_does_not_fill) {
+  DriverWorld w(1, 5, 7);
+  const auto attempt = w.split({}, {ServerId{"p6"}, ServerId{"p7"}, ServerId{"p1"}, ServerId{"p2"}, ServerId{"p3"}});
+  w.must(model::ops::Initialize{w.only().id, attempt});
+  finalize(w, attempt, {"p1", "p2", "p3", "p4", "p5"});
+  const auto high = [&] { return *w.map->find("x"); };
+  const auto of = [&](const char* name) { return *model::find_assignment(high(), ServerId{name}); };
+  PushRig r(w, "p6");
+  r.install();
+  const auto end = [&](const char* from) { r.bulk_end(r.envelope(high().id, of(from), of("p6")), 5); };
+  end("p1");
+  end("p2");
+  end("p7");
+  r.pass(5s);
+  EXPECT_EQ(r.count<push::MarkAvailable>(), 0u);
+  r.install(model::ops::MarkAvailable{of("p7").id, ServerId{"p7"}});
+  r.pass(5s);
+  EXPECT_EQ(r.count<push::MarkAvailable>(), 0u);
+  end("p7");
+  r.pass(5s);
+  EXPECT_GT(r.count<push::MarkAvailable>(), 0u);
+}
+
 // --- catching up after a start
 // -----------------------------------------------------------------------------------------
 

@@ -120,6 +120,29 @@ TEST(JournalReader, leads_a_childs_reader_into_the_parents_log) {
   EXPECT_FALSE(s.reader->divides()[0].has_high);
 }
 
+// A copy that was dropped and made again: until its new log has a block, nothing of the old one may stand for it.
+TEST(JournalReader, the_log_of_a_dropped_copy_has_ended) {
+  Read s;
+  for (int i = 0; i < 5; i++) ASSERT_TRUE(s.write(1, std::to_string(i), "old"));
+  s.advance();
+  EXPECT_EQ(s.reader->end(partition(1))->lsn.value, 5U);
+  ASSERT_TRUE(s.wait([&](auto done) { return s.engine->drop(tenure(1, 1), done); }));
+  s.advance();
+  EXPECT_FALSE(s.reader->end(partition(1)));
+  ASSERT_TRUE(s.create(1, 2));
+  s.advance();
+  EXPECT_FALSE(s.reader->end(partition(1)));
+  ASSERT_TRUE(s.write(1, "a", "new"));
+  s.advance();
+  for (const bool fresh : {false, true}) {  // one that followed, and one that reads it all at once
+    if (fresh) s.reader = std::move(*JournalReader::open(s.disk));
+    s.advance();
+    EXPECT_EQ(s.reader->end(partition(1))->lsn.value, 1U);
+    EXPECT_EQ(s.reader->oldest(partition(1))->value, 1U);
+    EXPECT_EQ(keys(*s.reader, 1, 1), std::vector<std::string>{"a"});
+  }
+}
+
 TEST(JournalReader, reports_a_gap_where_a_block_is_damaged) {
   Read s;
   std::vector<uint64_t> at;

@@ -188,6 +188,37 @@ TEST(Recovery, a_lost_index_is_rebuilt_from_the_journal) {  // R08
   }
 }
 
+// What came in a snapshot is in no journal: a copy made again from the journal must know that it lacks it.
+TEST(Recovery, a_copy_filled_by_a_snapshot_is_not_whole_when_its_index_is_lost) {
+  Store s;
+  ASSERT_TRUE(s.open());
+  ASSERT_TRUE(s.create(1, 1));
+  ASSERT_TRUE(s.write(1, "a", "log"));
+  EXPECT_FALSE(s.engine->find(partition(1))->hollow);
+  ASSERT_TRUE(s.wait([&](auto done) {
+    return s.engine->ingest(tenure(1, 1), {1, payload_of({put("b", "snapshot", 5)}), "b", true}, done);
+  }));
+  EXPECT_TRUE(s.engine->find(partition(1))->hollow);
+  EXPECT_TRUE(s.engine->find(partition(1))->whole);
+  s.kill();
+  s.disk.crash();
+  const auto files = s.files;
+  ASSERT_TRUE(s.open());
+  EXPECT_TRUE(s.engine->find(partition(1))->hollow);
+  ASSERT_TRUE(s.engine->divide(partition(1), id_of<model::AttemptId>(1), "b", {partition(2), {2}, assignment(2)},
+                               {partition(3), {3}, assignment(3)}, nullptr));
+  EXPECT_TRUE(s.engine->find(partition(2))->hollow);
+  s.kill();
+  s.disk.crash();
+  s.files = files;
+  s.files.clear();
+  ASSERT_TRUE(s.open());
+  EXPECT_TRUE(s.engine->report().index_rebuilt);
+  ASSERT_TRUE(s.engine->find(partition(1)));
+  EXPECT_FALSE(s.engine->find(partition(1))->whole);
+  EXPECT_EQ(s.get(1, "a"), "log");
+}
+
 TEST(Recovery, an_index_lost_before_the_first_checkpoint_is_rebuilt_too) {
   Store s;
   ASSERT_TRUE(s.open());
