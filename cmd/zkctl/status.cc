@@ -9,7 +9,6 @@
 
 namespace cantle::zkctl {
 
-
 namespace {
 
 struct TableSummary {

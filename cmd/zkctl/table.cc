@@ -1,5 +1,6 @@
 // table create | list | show | set | drop, and the METADATA file as text.
 #include <algorithm>
+#include <cstdio>
 
 #include "cmd/zkctl/place.h"
 #include "cmd/zkctl/verbs.h"
@@ -124,6 +125,23 @@ base::Status wait_until_served(Tool& tool, const std::string& table, const std::
   }
 }
 
+// By default all that live keep a new table's map. When most of those there are do not, that is not what anybody wants.
+base::Status enough_metadata_servers(Tool& tool) {
+  TRY_ASSIGN(const auto nodes, tool.nodes());
+  std::vector<ServerId> live, down;
+  for (const auto& [id, node] : nodes)
+    if (node.info && node.info->role == coord::Role::mdserver && !node.info->dead)
+      (node.live() ? live : down).push_back(id);
+  if (down.empty()) return base::ok();
+  const auto text = "of " + std::to_string(live.size() + down.size()) + " metadata servers " +
+                    std::to_string(live.size()) + (live.size() == 1 ? " lives" : " live");
+  if (live.size() <= down.size())
+    return fail(Code::unavailable, text + " (down: " + join(down) + "): name with --metadata-servers who is to keep " +
+                                       "the table's map, or mark those that are gone: zkctl node dead");
+  std::fprintf(stderr, "zkctl: %s; %s will not have the map until zkctl md join\n", text.c_str(), join(down).c_str());
+  return base::ok();
+}
+
 }  // namespace
 
 base::Result<int> table_create(Tool& tool, const TableCreateFlags& flags) {
@@ -133,6 +151,7 @@ base::Result<int> table_create(Tool& tool, const TableCreateFlags& flags) {
   TRY_ASSIGN(const auto tables, tool.tables());
   for (const auto& table : tables)
     if (table.name == flags.name) return fail(Code::exists, "there is a table " + flags.name + " already");
+  if (metadata_servers.empty()) TRY(enough_metadata_servers(tool));
   TRY_ASSIGN(const auto servers, choose_servers(tool, flags, timeout));
   TRY_ASSIGN(const auto op, make_operation(tool, flags, servers));
   if (flags.dry_run) {

@@ -163,6 +163,17 @@ set_rack() { zkctl cat "nodes/info/$1" | sed "s/^rack:.*/rack: $2/" | zkctl set 
   run -0 zkctl fsck fs
 }
 
+@test "a table is not made with its map on one metadata server by chance" {
+  server stop m2 m3
+  run -69 zkctl table create few --replicas 1
+  assert_output --partial "of 3 metadata servers 1 lives (down: m2,m3)"
+  run -0 zkctl table create few --replicas 1 --metadata-servers m1
+  server start m2
+  run -0 zkctl table create more --replicas 1
+  assert_output --partial "m3 will not have the map until zkctl md join"
+  server start m3
+}
+
 @test "metadata servers leave and join" {
   new_table md --replicas 1
   run -0 zkctl md list
