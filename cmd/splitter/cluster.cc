@@ -112,7 +112,9 @@ base::Result<const model::Partition*> by_key(const model::Metadata& map, const s
   return p;
 }
 
-const model::Partition* by_region(const model::Metadata& map, const std::string& word) {
+// 2, or #2 as zkctl explain writes it.
+const model::Partition* by_region(const model::Metadata& map, std::string_view word) {
+  if (word.starts_with('#')) word.remove_prefix(1);
   uint32_t region = 0;
   const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), region);
   if (error != std::errc{} || end != word.data() + word.size()) return nullptr;
@@ -124,6 +126,7 @@ const model::Partition* by_region(const model::Metadata& map, const std::string&
 base::Result<const model::Partition*> find_partition(const model::Metadata& map, const std::string& word) {
   if (word.rfind("key:", 0) == 0) return by_key(map, word.substr(4));
   if (const auto* p = by_region(map, word)) return p;
+  if (word.starts_with('#')) return base::fail(Code::not_found, "table " + map.name + " has no region " + word);
   if (word.size() < 4)
     return base::fail(Code::not_found,
                       "'" + word + "' is no region number of " + map.name + ", and an id needs at least four digits");

@@ -11,7 +11,7 @@ using namespace cantle::splitter;
 void add_choice(CLI::App* sub, SplitFlags& f) {
   sub->add_option("table", f.table, "Table")->required();
   sub->add_option("partition", f.partition,
-                  "Partition: an id, at least four digits of one, a region number, or key:KEY")
+                  "Partition: an id, at least four digits of one, a region number (2 or #2), or key:KEY")
       ->required();
   sub->add_option("--at", f.at, "Key at which the high child begins (%XX for a byte); default: the median by bytes");
   sub->add_option("--low", f.low, "Servers of the low child in slot order; default: the parent's")->delimiter(',');

@@ -36,7 +36,7 @@ forgotten() { # PARTITION
 
 @test "where the bytes halve, in place, and nothing is lost" {
   fresh a
-  run -0 splitter split a "$(region a)" --json
+  run -0 splitter split a "#$(region a)" --json
   run -0 jq -e '.outcome == "done" and .low_servers == .high_servers and (.point | test("^k00000?[45]"))' <<<"$output"
   assert_equal "$(partitions a)" 2
   run -0 same a
@@ -83,6 +83,7 @@ forgotten() { # PARTITION
   run -3 splitter split nosuch 1
   fresh e
   run -3 splitter split e 99999
+  run -3 splitter split e '#99999'
   run -3 splitter split e ffffffff
   run -64 splitter split e key:%zz
   run -64 splitter split e "$(region e)" --low p1
