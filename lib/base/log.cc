@@ -3,7 +3,9 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cstdio>
 #include <cstdlib>
+#include <ctime>
 
 #include "lib/base/check.h"
 
@@ -39,6 +41,19 @@ void append_quoted(std::string& line, std::string_view value) {
   line += '"';
 }
 
+// UTC, for a file or a terminal; the journal puts its own before every line.
+void append_time(std::string& line) {
+  static const bool journal = std::getenv("JOURNAL_STREAM") != nullptr;
+  if (journal) return;
+  timespec now{};
+  tm utc{};
+  char text[40], milli[8];
+  ::clock_gettime(CLOCK_REALTIME, &now);
+  if (::gmtime_r(&now.tv_sec, &utc) == nullptr || std::strftime(text, sizeof text, "%FT%T", &utc) == 0) return;
+  std::snprintf(milli, sizeof milli, ".%03dZ ", static_cast<int>(now.tv_nsec / 1000000 % 1000));
+  line.append(text).append(milli);
+}
+
 void write_all(std::string_view line) {
   while (!line.empty()) {
     const auto n = ::write(STDERR_FILENO, line.data(), line.size());
@@ -71,6 +86,7 @@ void log(Level level, std::string_view event, std::initializer_list<Field> field
   line += '<';
   line += static_cast<char>('0' + static_cast<int>(level));
   line += '>';
+  append_time(line);
   line += event;
   for (const auto& field : fields) {
     line += ' ';

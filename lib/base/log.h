@@ -1,7 +1,7 @@
 // Log: one event a line on stderr, "key=value", a syslog severity in front for the journal.
 //
 //   log(Level::warn, "store", {{"at", "m2"}, {"txn", txn}, {"error", text}});
-//   => <4>store at=m2 txn=… error="connection reset"
+//   => <4>2026-11-28T03:20:39.123Z store at=m2 txn=… error="connection reset"     (the journal has the time itself)
 //
 // Levels: debug; info; notice: worth a line in normal operation; warn: we cope; error: an operator
 // should look; fatal: cannot go on; panic: a bug.

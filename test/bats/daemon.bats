@@ -119,7 +119,7 @@ END
   }
   start m1
   local first=$STARTED status=0
-  wait_for 20 grep -q '<5>ready' "$DIR/m1.log"
+  wait_for 20 grep -Eq '^<5>20[0-9-]{8}T[0-9:.]{12}Z ready' "$DIR/m1.log"
   start m2
   wait "$STARTED" || status=$?
   assert_equal "$status" 4
@@ -128,7 +128,7 @@ END
   wait "$first" || true
   assert_exists "$DIR/shared.sock"
   start m2
-  wait_for 20 grep -q '<5>ready' "$DIR/m2.log"
+  wait_for 20 grep -Eq '^<5>20[0-9-]{8}T[0-9:.]{12}Z ready' "$DIR/m2.log"
 }
 
 @test "the unit files are good and hardened" {
