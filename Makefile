@@ -158,7 +158,7 @@ test-bats: deps ## the binaries as an operator meets them
 test-long: deps ## the long tests: many seeds, mutants, sanitizers, faults
 	@$(MAKE) --no-print-directory -j2 test-build
 	@$(MAKE) --no-print-directory -j2 TESTING=1 all build/release-testing/test/sim
-	@test/run.sh $(B) sim:20000 bats:slow faults:slow
+	@SUITE_TIMEOUT=14400 BATS_TEST_TIMEOUT=1800 test/run.sh $(B) sim:20000 bats:slow faults:slow
 	@test/run.sh build/release-testing mutants
 	@$(MAKE) --no-print-directory SAN=address,undefined test-san
 	@$(MAKE) --no-print-directory SAN=thread test-san

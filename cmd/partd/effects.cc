@@ -79,6 +79,7 @@ void Service::perform(push::Send& e) {
   std::string filtered;
   std::string_view records = it->second.payload;
   uint32_t count = it->second.count;
+  CRASH_POINT("partd.before_send");
   if (e.only) records = filtered = wire::filter_records(records, *e.only, &count);
   const auto to = e.envelope.to_assignment;
   links_->call(e.to, "push.write", encode_push_write(e, records, count, loop_.wall_ms()), e.timeout,
@@ -121,6 +122,7 @@ void Service::perform(push::AppendReceived& e) {
   auto& call = calls_.at(e.call);
   auto point = std::make_shared<model::LogPoint>();
   const auto done = [this, id = e.call, point](base::Result<model::Lsn> durable) {
+    CRASH_POINT("partd.received");
     if (durable)
       input(push::ReceivedAppended{id, *point});
     else
@@ -166,7 +168,10 @@ void Service::perform(push::Create& e) {
              {"assignment", to_string(e.copy.assignment)},
              {"interval", to_string(e.copy.interval)}});
   const auto partition = e.copy.partition;
-  const auto done = [this, partition](base::Status s) { input(push::Created{partition, std::move(s)}); };
+  const auto done = [this, partition](base::Status s) {
+    CRASH_POINT("partd.created");
+    input(push::Created{partition, std::move(s)});
+  };
   const auto begun =
       engine_->create({{partition, e.copy.assignment}, e.copy.table, e.copy.region, e.copy.interval}, done);
   if (begun) return;
@@ -190,6 +195,7 @@ void Service::perform(push::SetAside& e) {
   base::log(base::Level::notice, "set-aside",
             {{"partition", to_string(e.partition)}, {"assignment", to_string(e.assignment)}});
   const auto done = [this, assignment = e.assignment](base::Status s) {
+    CRASH_POINT("partd.set_aside");
     input(push::SetAsideDone{assignment, std::move(s)});
   };
   if (const auto begun = engine_->set_aside({e.partition, e.assignment}, done); !begun)
@@ -200,6 +206,7 @@ void Service::perform(push::Drop& e) {
   base::log(base::Level::notice, "drop",
             {{"partition", to_string(e.partition)}, {"assignment", to_string(e.assignment)}, {"why", e.why}});
   const auto done = [this, assignment = e.assignment](base::Status s) {
+    CRASH_POINT("partd.dropped");
     input(push::Dropped{assignment, std::move(s)});
   };
   if (const auto begun = engine_->drop({e.partition, e.assignment}, done); !begun)

@@ -3,6 +3,7 @@
 
 #include "cmd/partd/service.h"
 #include "lib/base/log.h"
+#include "lib/base/testing.h"
 #include "lib/wire/codec.h"
 
 namespace cantle::partd {
@@ -216,6 +217,7 @@ void Service::publish_observed(const std::string& table) {
   const auto txnseq = t.observed_wanted;
   const auto text = coord::observed_text({.txnseq = txnseq, .incarnation = dir_->identity().incarnation});
   const auto written = [this, table, txnseq](const base::Error* error) {
+    CRASH_POINT("partd.observed");
     auto& at = tables_[table];
     at.publishing = false;
     if (error != nullptr && error->code == Code::not_found) return;  // the table is gone, and nobody waits for this
@@ -224,6 +226,7 @@ void Service::publish_observed(const std::string& table) {
     publish_observed(table);
   };
   session_->get(path, nullptr, [this, path, text, written](base::Result<coord::Node> node) {
+    CRASH_POINT("partd.before_observed");
     if (node)
       return session_->set(path, text, node->stat.version,
                            [written](base::Result<coord::Stat> r) { written(r ? nullptr : &r.error()); });
@@ -252,7 +255,9 @@ void Service::perform(push::MarkAvailable& e) {
   spec.gather = true;
   base::log(Level::info, "filled",
             {{"table", e.table}, {"partition", to_string(e.partition)}, {"assignment", to_string(e.assignment)}});
+  CRASH_POINT("partd.before_available");
   md_->change(std::move(spec), kChangeTimeout, [this, table = e.table](base::Result<model::MdChangeReply> r) {
+    CRASH_POINT("partd.available");
     if (!r) base::log(Level::warn, "mark-available", {{"table", table}, {"error", to_string(r.error())}});
     hint(table, r ? r->txnseq : model::TxnSeq{});
   });

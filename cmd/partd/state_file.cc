@@ -3,6 +3,8 @@
 #include <charconv>
 #include <sstream>
 
+#include "lib/base/testing.h"
+
 namespace cantle::partd {
 namespace {
 
@@ -55,7 +57,10 @@ base::Status StateFile::save(store::Disk& disk) const {
   for (const auto& [table, txnseq] : seen) text += "seen: " + to_string(table) + " " + to_string(txnseq) + "\n";
   for (const auto& c : children)
     text += "child: " + to_string(c.child) + " " + to_string(c.parent) + " " + to_string(c.attempt) + "\n";
-  return disk.write_whole(kPath, text);
+  CRASH_POINT("state.before_write");
+  TRY(disk.write_whole(kPath, text));
+  CRASH_POINT("state.after_write");
+  return base::ok();
 }
 
 }  // namespace cantle::partd

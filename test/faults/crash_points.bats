@@ -1,0 +1,239 @@
+#!/usr/bin/env bats
+# Every crash point that there is (lib/base/testing.h), one by one: a program dies there by SIGKILL, under load where it
+# is a daemon, and is started again. Then nothing acknowledged is lost, replicas are equal, and fsck is clean
+# (faults.md, "Two helps"; R01, R24, R38).
+#
+# Needs a build with crash points: make TESTING=1 (CANTLE_TESTING_BIN says where). `make test-long` makes one.
+# ONLY=journal.before_sync walks through that point alone.
+CANTLE_BIN=${CANTLE_TESTING_BIN:-$BATS_TEST_DIRNAME/../../build/release-testing/bin}
+export CANTLE_BIN
+load ../lib/cluster
+
+# Which program is to die where, by what makes it come there. A point without a line here fails the last test.
+POINTS_START="partd:id.before_write partd:id.after_write partd:recovery.before_zero partd:recovery.after_zero
+  partd:partd.before_ready mdserver:id.before_write mdserver:id.after_write"
+POINTS_LOAD="partd:journal.before_write partd:journal.before_sync partd:journal.after_sync partd:partd.durable
+  partd:partd.reply partd:partd.before_send partd:partd.received partd:apply.before_commit partd:apply.after_commit
+  partd:index.before_commit partd:index.after_commit partd:root.before_write partd:root.before_sync
+  partd:root.after_sync"
+POINTS_PUSH="replpush:replpush.before_block replpush:replpush.block_answered replpush:replpush.before_end
+  replpush:replpush.before_positions replpush:replpush.after_positions replpush:positions.before_commit"
+POINTS_SPLIT="partd:partd.divided partd:partd.before_observed partd:partd.observed partd:state.before_write
+  partd:state.after_write mdserver:metadata.before_commit mdserver:metadata.after_commit
+  splitter:driver.before_change splitter:driver.change_answered"
+POINTS_SEGMENT="partd:journal.segment_zeroed partd:journal.segment_named partd:journal.segment_recycled"
+POINTS_MOVE="partd:partd.created partd:partd.before_available partd:partd.available partd:ingest.before_commit
+  partd:partd.set_aside partd:partd.dropped replpush:replpush.before_drop zkctl:driver.before_change
+  zkctl:driver.change_answered"
+
+setup() {
+  [ -n "$(partd --list-crash-points 2>/dev/null)" ] || skip "no build with crash points in $CANTLE_BIN (make TESTING=1)"
+  export CLUSTER_DIR=$BATS_TEST_TMPDIR/c
+  LOADS=0
+}
+teardown() {
+  if [ -n "${WRITER:-}" ]; then kill -INT "$WRITER" 2>/dev/null || true; fi
+  cluster_diagnose
+  cluster_down
+}
+
+# up [FLAGS]: a cluster with table t on p1, p2, p3.
+up() {
+  cluster_up --servers "${SERVERS:-3}" --mdservers 3 "$@"
+  zkctl table create t --keyspace range --replication push --replicas 3 --servers p1,p2,p3 >/dev/null
+}
+start_load() {
+  LOADS=$((LOADS + 1))
+  spawn "$BATS_TEST_TMPDIR/load.log" partc bench put t --connections 4 --in-flight 2 --records 3000 --value-size 200 \
+    --rate 2000 --seed "$LOADS" --count 100000000 --duration 600s --keep-going --timeout 10s \
+    --history "$BATS_TEST_TMPDIR/history.$LOADS"
+  WRITER=$SPAWN_PID
+  wait_for 20 test -s "$BATS_TEST_TMPDIR/history.$LOADS"
+}
+end_load() {
+  [ -n "${WRITER:-}" ] || return 0
+  kill -INT "$WRITER"
+  wait "$WRITER" || true
+  WRITER=
+}
+everything_ended() { [ -z "$(splitter status t -o name)" ]; }
+nothing_is_lost() {
+  end_load
+  wait_for 60 everything_ended
+  run -0 partc verify t --timeout 120s
+  partc scan t k l --json >"$BATS_TEST_TMPDIR/dump"
+  "$BATS_TEST_DIRNAME/../lib/acked.py" "$BATS_TEST_TMPDIR/dump" "$BATS_TEST_TMPDIR"/history.*
+  run -0 zkctl wait table:t:settled --timeout 60s
+  zkctl fsck
+}
+not_running() { ! kill -0 "$(cut -d' ' -f1 "$CLUSTER_DIR/run/$1.pid")" 2>/dev/null; }
+ready() { partc status --at "unix:$CLUSTER_DIR/run/$1.sock" --ready --timeout 1s; }
+# arm NAME POINT [TIMES]: started again, it dies when it comes there (the TIMES-th time).
+arm() {
+  if ! not_running "$1"; then server kill "$1"; fi
+  : >"$CLUSTER_DIR/run/$1.log"
+  server start "$1" --no-wait --wrap "env CANTLE_CRASH_AT=$2:${3:-1}"
+}
+# died NAME: it came there, and nothing else ended it.
+died() {
+  wait_for "${DIE_WITHIN:-60}" not_running "$1"
+  run ! grep -E '^<[0-2]>|stopping|^(partd|mdserver|replpush):' "$CLUSTER_DIR/run/$1.log"
+}
+# killed_at POINT COMMAND…: it dies there.
+killed_at() {
+  local point=$1 code=0
+  shift
+  CANTLE_CRASH_AT=$point "$@" || code=$?
+  [ "$code" = 137 ]
+}
+# each "POINTS" COMMAND: COMMAND PROGRAM POINT for each of them, then everything is checked.
+each() {
+  local point
+  for point in $1; do
+    [ -z "${ONLY:-}" ] || [ "${point#*:}" = "$ONLY" ] || continue
+    echo "--- $point"
+    "$2" "${point%%:*}" "${point#*:}"
+    nothing_is_lost
+  done
+}
+name_of() { case $1 in partd) echo p1 ;; replpush) echo r1 ;; mdserver) echo m1 ;; esac }
+
+at_start() { # PROGRAM POINT
+  local name
+  name=$(name_of "$1")
+  start_load
+  arm "$name" "$2"
+  died "$name"
+  server start "$name"
+}
+# bats test_tags=slow
+@test "crash points: while a daemon starts" {
+  up
+  each "$POINTS_START" at_start
+}
+
+under_load() {
+  start_load
+  arm p1 "$2" $((RANDOM % 3 + 1))
+  died p1
+  server start p1
+}
+# bats test_tags=slow
+@test "crash points: a partition server under load" {
+  up
+  each "$POINTS_LOAD" under_load
+}
+
+while_pushing() { # p2 was away and is behind
+  start_load
+  server kill p2
+  arm r1 "$2"
+  server start p2
+  died r1
+  server start r1
+}
+# bats test_tags=slow
+@test "crash points: a pusher that brings a replica up to date" {
+  up
+  each "$POINTS_PUSH" while_pushing
+}
+
+in_a_split() {
+  local name split
+  start_load
+  local partition
+  partition=$(partc route t -o name | shuf -n 1)
+  if [ "$1" = splitter ]; then
+    killed_at "$2" splitter split t "$partition" --timeout 60s # and a metadata server goes on with it
+    return
+  fi
+  name=$(name_of "$1")
+  arm "$name" "$2"
+  if [ "${2%%.*}" != state ]; then wait_for 60 ready "$name"; fi
+  spawn "$BATS_TEST_TMPDIR/splitter.log" splitter split t "$partition" --timeout 120s
+  split=$SPAWN_PID
+  died "$name"
+  server start "$name"
+  wait "$split" || { cat "$BATS_TEST_TMPDIR/splitter.log" && false; }
+}
+# bats test_tags=slow
+@test "crash points: in a split" {
+  up
+  each "$POINTS_SPLIT" in_a_split
+}
+
+# big: 48 MiB of log, in a few records that are written again and again. Keys behind those of the load.
+big() {
+  local value n
+  value=$(head -c 500000 /dev/zero | tr '\0' x)
+  for ((n = 0; n < 96; n++)); do printf 'z%d\t%s\n' $((n % 8)) "$value"; done >"$BATS_TEST_TMPDIR/big"
+  partc load t "$BATS_TEST_TMPDIR/big" --format tsv --batch 1 --timeout 120s >/dev/null
+}
+# big_until COMMAND…: until it succeeds.
+big_until() {
+  local deadline=$((SECONDS + 180))
+  until "$@"; do
+    [ "$SECONDS" -lt "$deadline" ] || { echo "after 180 s still not: $*" && false; }
+    big
+  done
+}
+fill_segments() {
+  start_load
+  arm p1 "$2"
+  wait_for 60 ready p1
+  big_until not_running p1
+  died p1
+  server start p1
+}
+# bats test_tags=slow
+@test "crash points: a journal segment is made, or used again" {
+  up --partd-arg --retention-mib=1 --partd-arg --retention-hours=0
+  each "$POINTS_SEGMENT" fill_segments
+}
+
+holders() { zkctl cat t --json | jq -r '.partitions[0].assignments[].server' | sort; }
+journals_begin_later() {
+  local s
+  for s in p1 p2 p3; do [ ! -e "$CLUSTER_DIR/$s/journal/000000000001.seg" ] || return 1; done
+}
+in_a_move() { # of one replica to the server that has none
+  local from to name replace
+  from=$(holders | shuf -n 1)
+  to=$(comm -13 <(holders) <(printf '%s\n' p1 p2 p3 p4) | head -n 1)
+  start_load
+  if [ "$1" = zkctl ]; then
+    killed_at "$2" zkctl node replace "$from" "$to" --table t --timeout 60s # and a metadata server goes on with it
+    return
+  fi
+  case $2 in
+    partd.set_aside | partd.dropped) name=$from ;;
+    replpush.before_drop) name=r${from#p} ;;
+    *) name=$to ;;
+  esac
+  arm "$name" "$2"
+  wait_for 60 ready "$name"
+  spawn "$BATS_TEST_TMPDIR/replace.log" zkctl node replace "$from" "$to" --table t --timeout 120s
+  replace=$SPAWN_PID
+  died "$name"
+  server start "$name"
+  wait "$replace" || { cat "$BATS_TEST_TMPDIR/replace.log" && false; }
+}
+# bats test_tags=slow
+@test "crash points: while a replica is moved, by a snapshot" {
+  SERVERS=4 up --partd-arg --retention-mib=1 --partd-arg --retention-hours=0
+  start_load
+  big_until journals_begin_later
+  nothing_is_lost
+  each "$POINTS_MOVE" in_a_move
+}
+
+# bats test_tags=slow
+@test "crash points: none is left out" {
+  local program point
+  for program in partd mdserver replpush splitter zkctl partc; do
+    for point in $("$program" --list-crash-points); do
+      [[ "$POINTS_START $POINTS_LOAD $POINTS_PUSH $POINTS_SPLIT $POINTS_SEGMENT $POINTS_MOVE " =~ :${point}[[:space:]] ]] ||
+        { echo "$point of $program is in no scenario" && false; }
+    done
+  done
+}
