@@ -2,7 +2,7 @@
 #
 #   SAN=address,undefined | thread    build and test with sanitizers, in a directory of its own
 #   TESTING=1                         with crash points and mutants, in a directory of its own
-#   PREFIX=/usr/local DESTDIR=        where `make install` puts things
+#   PREFIX=/usr/local SYSCONFDIR=/etc DESTDIR=    where `make install` puts things
 #   COORD=file|zk KEEP=1              for `make demo`
 
 SHELL := /bin/bash
@@ -213,12 +213,13 @@ fmt: deps ## format the sources in place
 # --- installing ------------------------------------------------------------------------------------
 PREFIX ?= /usr/local
 DESTDIR ?=
-SYSCONFDIR ?= /etc
-install: all ## install to DESTDIR PREFIX
+# Not outside the home of somebody who installs there.
+SYSCONFDIR ?= $(if $(filter /usr /usr/local,$(PREFIX:/=)),/etc,$(PREFIX)/etc)
+install: all ## install to PREFIX and SYSCONFDIR, below DESTDIR
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/share/man $(DESTDIR)$(SYSCONFDIR)/cantle $(DESTDIR)$(PREFIX)/lib/systemd/system
 	install -m 755 $(addprefix $(B)/bin/,$(BINARIES) $(SCRIPTS)) $(DESTDIR)$(PREFIX)/bin
 	for p in man/*.[1-8]; do install -D -m 644 $$p $(DESTDIR)$(PREFIX)/share/man/man$${p##*.}/$${p##*/}; done
-	for u in systemd/*.service systemd/*.target; do sed 's|@PREFIX@|$(PREFIX)|g' $$u >$(DESTDIR)$(PREFIX)/lib/systemd/system/$${u##*/}; done
+	for u in systemd/*.service systemd/*.target; do sed 's|@PREFIX@|$(PREFIX)|g; s|/etc/cantle/|$(SYSCONFDIR)/cantle/|g' $$u >$(DESTDIR)$(PREFIX)/lib/systemd/system/$${u##*/}; done
 	install -D -m 644 systemd/cantle.sysusers $(DESTDIR)$(PREFIX)/lib/sysusers.d/cantle.conf
 	for c in etc/*; do [ -e $(DESTDIR)$(SYSCONFDIR)/cantle/$${c##*/} ] || install -m 644 $$c $(DESTDIR)$(SYSCONFDIR)/cantle; done
 
