@@ -18,16 +18,35 @@ base::Error wrong(std::string_view field) {
   return {Code::malformed, "field '" + std::string(field.substr(0, 64)) + "' has the wrong type"};
 }
 
-// Walks the fields of the one map; `each` says false for a value of the wrong type.
+// Whether one of the first `count` fields has this name.
+bool among_first(std::string_view params, uint32_t count, std::string_view name) {
+  Reader in(params);
+  uint32_t n = 0;
+  std::string_view other, value;
+  if (!in.map(&n)) return false;
+  for (uint32_t i = 0; i < count; i++) {
+    if (!in.text(&other) || !in.skip(&value)) return false;
+    if (other == name) return true;
+  }
+  return false;
+}
+
+// Walks the fields of the one map, none of which may stand there twice; `each` says false for a value of the wrong
+// type.
 template <class Each>
 base::Status fields(std::string_view params, Each each) {
   Reader in(params);
   uint32_t n = 0;
   if (params.empty()) return base::ok();
   if (!in.map(&n) || n > kFieldsMax) return base::fail(Code::malformed, "the parameters are not one map of fields");
+  uint64_t seen = 0;  // a bit a name; the names there are have bits of their own
   for (uint32_t i = 0; i < n; i++) {
     std::string_view name;
     if (!in.text(&name)) return base::fail(Code::malformed, "a field's name is not text");
+    const auto bit = uint64_t{1} << ((name.size() + (name.empty() ? 0 : static_cast<uint8_t>(name.front()))) & 63);
+    if ((seen & bit) != 0 && among_first(params, i, name))
+      return base::fail(Code::malformed, "field '" + std::string(name.substr(0, 64)) + "' stands there twice");
+    seen |= bit;
     if (!each(name, in)) return base::fail(wrong(name));
   }
   return in.done() ? base::ok() : base::fail(Code::malformed, "bytes after the parameters");

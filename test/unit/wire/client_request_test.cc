@@ -89,6 +89,26 @@ TEST(ClientRequest, unknown_fields_are_passed_over_and_wrong_types_refused) {
   EXPECT_EQ(code(decode_get("\x93\x01\x02\x03")), Code::malformed);
 }
 
+// Which of the two counted would depend on who reads it.
+TEST(ClientRequest, a_field_that_stands_there_twice_is_refused) {
+  for (const bool same : {true, false}) {
+    std::string bytes;
+    Writer w(bytes);
+    w.map(3);
+    w.str("key");
+    w.bin("a");
+    w.str("table");
+    w.str("t");
+    w.str(same ? "key" : "kez");
+    w.bin("b");
+    const auto got = decode_get(bytes);
+    EXPECT_EQ(got.has_value(), !same);
+    if (!got) {
+      EXPECT_EQ(got.error().code, Code::malformed);
+    }
+  }
+}
+
 TEST(ClientRequest, limits_have_their_codes) {
   auto r = put();
   r.key = "";
