@@ -261,6 +261,7 @@ new_table() { zkctl table create "$1" --keyspace range --replication push --repl
   run -0 partc put t while down
   run -75 --separate-stderr partc verify t --timeout 5s --json
   assert_equal "$(jq -r '"\(.verdict) \(.partitions_differing) \(.partitions_not_compared)"' <<<"$output")" "incomplete 0 1"
+  # shellcheck disable=SC2154  # set by run
   assert_regex "$stderr" 'waiting, at most 5s: .*p3: it is down' # once, before the time is over
   assert_regex "$stderr" 'not compared: partition .*: p3: it is down'
   server start p3
