@@ -134,6 +134,9 @@ void Mover::plan_streams(Instant now, Effects& out) {
   for (auto& [id, want] : wanted) {
     auto& stream = streams_[id];
     if (!stream) {
+      if (MUTANT("position_kept_across_tenure"))
+        for (const auto& key : known_marks_)
+          if (key.own == id.own && key.server == want.first.server) want.first.marks.push_back(key);
       stream = std::make_unique<MoverStream>(shared_, want.first, now);
       stream->hold(std::any_of(holds_.begin(), holds_.end(), [&](const auto& w) { return names(w, want.first); }));
     }

@@ -89,7 +89,7 @@ DriverBase::Decision SplitDriver::decide(const World& world) {
     return submit(model::ops::Initialize{parent->id, attempt_});
   }
   auto low = ready_of(*parent, split.low, world), high = ready_of(*parent, split.high, world);
-  if (majority_ready(split.low, low) && majority_ready(split.high, high)) {
+  if ((majority_ready(split.low, low) && majority_ready(split.high, high)) || MUTANT("finalize_without_majority")) {
     low.insert(low.end(), high.begin(), high.end());
     return submit(model::ops::FinalizeSplit{parent->id, attempt_, std::move(low)});
   }

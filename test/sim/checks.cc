@@ -2,6 +2,7 @@
 
 #include <set>
 
+#include "lib/coord/layout.h"
 #include "lib/store/direct_reader.h"
 #include "test/sim/partd.h"
 
@@ -114,10 +115,50 @@ void Checks::told(const Write& write) {
   }
 }
 
+// S62: a torn tail, and whatever an older tail left behind it, is not damage.
+void Checks::recovered(const Host& host, const store::RecoveryReport& report) {
+  if (!damage_ && !report.damaged.empty())
+    fail(host.id.name + " found its journal damaged in " + std::to_string(report.damaged.size()) +
+         " places, and nothing damaged it");
+}
+
+// S43: filling begins when a majority of the parent's slots have observed the split.
+void Checks::barrier_passed(const model::Metadata& after, const model::Partition& p) {
+  std::set<uint32_t> slots, observed;
+  for (const auto& a : p.assignments) {
+    slots.insert(a.slot);
+    const auto d = coord::distribution(model::Keyspace::range, after.name);
+    const auto* text = cluster_.coord.value(cluster_.maps.layout().observed(d, a.server));
+    const auto seen = text ? coord::parse_observed(*text) : base::fail(base::Code::not_found, "");
+    if (seen && seen->txnseq >= p.split->since) observed.insert(a.slot);
+  }
+  if (observed.size() < majority(slots.size()))
+    fail("the barrier of a split of region " + std::to_string(p.region.value) + " was passed when " +
+         std::to_string(observed.size()) + " of " + std::to_string(slots.size()) + " slots had observed it");
+}
+
+// A child comes into being with a majority that answers reads.
+void Checks::child_made(const model::Partition& p) {
+  std::set<uint32_t> slots, answering;
+  for (const auto& a : p.assignments) {
+    slots.insert(a.slot);
+    if (model::answers_reads(a.state)) answering.insert(a.slot);
+  }
+  if (answering.size() < majority(slots.size()))
+    fail("region " + std::to_string(p.region.value) + " was made with " + std::to_string(answering.size()) + " of " +
+         std::to_string(slots.size()) + " slots that answer reads");
+}
+
 void Checks::committed(const model::Metadata* before, const model::Metadata& after) {
   if (before && (after.txnseq.value != before->txnseq.value + 1 || after.prev_txnid != before->txnid))
     fail("the chain of " + after.name + " has a fork");
-  if (after.dropped || damage_) return;
+  if (after.dropped) return;
+  for (const auto& p : after.partitions) {
+    const auto* was = before ? before->find(p.id) : nullptr;
+    if (!was && !p.parent.none()) child_made(p);
+    if (was && p.split && was->split && p.split->phase != was->split->phase) barrier_passed(after, p);
+  }
+  if (damage_) return;
   const MapPtr map = cluster_.maps.current(after.name);
   for (const auto& [key, version] : history_.acknowledged())
     if (key.first == after.name)

@@ -31,6 +31,7 @@ class Checks {
 
   void told(const Write& write);
   void committed(const model::Metadata* before, const model::Metadata& after);
+  void recovered(const Host& host, const store::RecoveryReport& report);
   void dropping(Host& host, const store::TenureId& id, const std::string& why);
   void dying(Host& host);
   void sweep();
@@ -41,6 +42,8 @@ class Checks {
   model::Version held(Host& host, const std::string& table, const std::string& key) const;
 
  private:
+  void barrier_passed(const model::Metadata& after, const model::Partition& partition);
+  void child_made(const model::Partition& partition);
   struct Stored {
     bool deleted = false;
     model::Version version;

@@ -27,6 +27,7 @@ Host& Cluster::add_host(const std::string& name) {
   // code that was running when the process died may still be on the stack.
   host.partd.kill();
   host.push.kill();
+  host.medium.on_power_loss([this, &host] { power_cut(host); });
   host.partd.on_death([this, &host] {
     if (watchers.partd_dying && host.partd_node) watchers.partd_dying(host);
     scheduler.after(0ns, [&host, life = host.partd.life()] {

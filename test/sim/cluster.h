@@ -52,6 +52,7 @@ struct Watchers {
   std::function<void(const Write&)> told;
   std::function<void(Host&, const store::TenureId&, const std::string& why)> dropping;  // before it is done
   std::function<void(Host&)> partd_dying;                                               // its node is still there
+  std::function<void(Host&, const store::RecoveryReport&)> recovered;
   std::function<void(const std::string&)> violation;
 };
 

@@ -79,11 +79,18 @@ class SimFile final : public store::File {
     if (!alive() || !process_.effect()) return dead();
     ++medium_.syncs_;
     auto& faults = medium_.faults_;
+    if (faults.power_at_sync > 0 && !inode_->dirty.empty() &&
+        medium_.scheduler_.random().chance(faults.power_at_sync)) {
+      faults.power_at_sync = 0;
+      process_.kill();
+      medium_.on_power_loss_();
+      return dead();
+    }
     const bool fails =
         faults.fail_sync > 0 && !inode_->dirty.empty() && medium_.scheduler_.random().chance(faults.fail_sync);
     if (fails) {
       medium_.scheduler_.note("sync_failed", medium_.host_, path_);
-      inode_->dirty.clear();
+      lose_dirty();
       return base::fail(Code::io_error, "simulated fdatasync failure");
     }
     inode_->platter.resize(inode_->cache.size());
@@ -117,6 +124,18 @@ class SimFile final : public store::File {
 
  private:
   bool alive() const { return process_.alive() && process_.life() == life_; }
+
+  // After a failed sync pages count as clean whatever became of them; some file systems drop them at once.
+  void lose_dirty() {
+    for (const uint32_t page : inode_->dirty) {
+      if (medium_.scheduler_.random().below(2) == 0) continue;
+      auto& cached = inode_->cache[page];
+      const PagePtr kept = page < inode_->platter.size() ? inode_->platter[page] : nullptr;
+      if (cached && !kept) --medium_.pages_;
+      cached = kept;
+    }
+    inode_->dirty.clear();
+  }
 
   // The page, for changing it: a copy if the platter has it, too.
   Page& page_for_write(uint32_t page) {

@@ -52,6 +52,7 @@ class Medium {
  public:
   struct Faults {
     double fail_sync = 0;           // fdatasync returns EIO
+    double power_at_sync = 0;       // the power fails in the middle of a sync, once: what was to be synced is torn
     uint64_t bytes_max = 64 << 20;  // pages that files may have; past it no_space
   };
   explicit Medium(Scheduler& scheduler, std::string host) : scheduler_(scheduler), host_(std::move(host)) {}
@@ -64,6 +65,7 @@ class Medium {
   void wipe();  // an empty disk under the old name
   bool remove(const std::string& path) { return names_.erase(path) + platter_names_.erase(path) > 0; }
   std::vector<std::string> paths() const;
+  void on_power_loss(Fn fn) { on_power_loss_ = std::move(fn); }
   // Where Mapping::wake() leads.
   void on_wake(Fn fn) { on_wake_ = std::move(fn); }
   uint64_t syncs() const { return syncs_; }
@@ -88,7 +90,7 @@ class Medium {
   std::map<std::string, InodePtr> names_, platter_names_;
   std::map<std::string, std::vector<NameChange>> unsynced_names_;  // by directory
   std::map<std::string, std::pair<const Process*, uint64_t>> locks_;
-  Fn on_wake_;
+  Fn on_wake_, on_power_loss_;
   uint64_t pages_ = 0, syncs_ = 0;
 };
 

@@ -456,11 +456,15 @@ void MdWorld::stop_faults() {
   }
 }
 
-void MdWorld::finish() {
-  if (!violation_.empty()) return;
+void MdWorld::calm() {
   asking_ = false;
   stop_faults();
   scheduler_.run_for(15s);  // every change that is under way has its answer
+}
+
+void MdWorld::finish() {
+  if (!violation_.empty()) return;
+  calm();
   check_told();
   check_rest();
 }

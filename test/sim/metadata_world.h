@@ -56,6 +56,7 @@ class MdWorld {
 
   void set_up();  // the table "t", at rest
   void run(Duration span);
+  void calm();  // nobody asks for anything any more, the faults stop, and what is under way ends
   void finish();
   Verdict verdict();
 

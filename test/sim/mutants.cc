@@ -32,6 +32,9 @@ constexpr Mutant kMutants[] = {
     {"push_position_before_confirmed", "push", "a position moves past what the target confirmed"},
     {"bulk_end_too_early", "push", "bulk.end before everything is delivered (S43)"},
     {"split_barrier_without_majority", "push", "the barrier passes without a majority of slots"},
+    {"finalize_without_majority", "push", "a split ends before a majority of a child is ready"},
+    {"count_proposed_as_read", "push", "a replica that is being filled answers reads"},
+    {"position_kept_across_tenure", "push_there_and_back", "a new tenure is taken for what an older one had confirmed"},
     {"split_skip_barrier", "push", "filling begins before writers include the children (S43)"},
     {"apply_ahead_of_journal", "push", "the index is applied before the journal is durable (S63)"},
     {"apply_older_version", "push", "an older version takes the place of a newer one"},
@@ -43,7 +46,7 @@ constexpr Mutant kMutants[] = {
     {"swap_without_majority", "metadata", "TableConfig is swapped before a majority stored the file"},
     {"count_store_before_durable", "metadata", "a file is counted before it is durable"},
     {"leave_without_majority", "metadata", "the last holders may leave (S30)"},
-    {"serve_after_regression", "metadata", "a map from the past is served (S36)"},
+    {"serve_after_regression", "metadata_regression", "a map from the past is served (S36)"},
     {"sweep_by_txnid_only", "metadata", "files that may become current are swept (S27)"},
 };
 

@@ -76,6 +76,7 @@ void PartdNode::open_store() {
       cluster_.scheduler.note("back_with", host_.id.name, to_string(t.id.assignment), t.applied.lsn.value,
                               end->lsn.value, engine_->size(t.id.partition).records);
   const auto& report = engine_->report();
+  if (cluster_.watchers.recovered) cluster_.watchers.recovered(host_, report);
   cluster_.scheduler.note("recovered", host_.id.name, report.frames, report.torn_bytes, report.damaged.size(),
                           report.index_rebuilt);
   engine_->on_fatal([this](const base::Error& error) { fatal("store: " + to_string(error)); });

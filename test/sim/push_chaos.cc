@@ -70,10 +70,21 @@ std::vector<Fn> PushWorld::strikes() {
   });
   add(chaos_.power, [&, this] {
     Host& h = any_host();
-    cluster_.power_cut(h);
+    // At any time, or in the middle of one of the next syncs.
+    if (random.chance(0.5))
+      cluster_.power_cut(h);
+    else
+      h.medium.faults().power_at_sync = 0.2;
     const Duration d = s.between(10ms, 3s);
     revive(h, d);
     revive_push(h, d);
+    if (random.chance(0.7)) return;
+    // Again, before much has been written over what the first left.
+    s.after(d + s.between(1ms, 300ms), [this, &h] {
+      if (!calm_) cluster_.power_cut(h);
+    });
+    revive(h, d + 500ms);
+    revive_push(h, d + 500ms);
   });
   add(chaos_.crash_at_effect, [&, this] {
     Host& h = any_host();
@@ -111,7 +122,7 @@ std::vector<Fn> PushWorld::strikes() {
   });
   add(chaos_.fail_sync, [&, this] {
     Host& h = any_host();
-    h.medium.faults().fail_sync = 0.05;
+    h.medium.faults().fail_sync = 0.15;
     s.after(s.between(50ms, 500ms), [&h] { h.medium.faults().fail_sync = 0; });
   });
   add(chaos_.full, [&, this] {
@@ -278,7 +289,7 @@ void PushWorld::stop_faults() {
   for (auto& [name, h] : cluster_.hosts) {
     h->partd.arm_crash(0);
     h->push.arm_crash(0);
-    h->medium.faults().fail_sync = 0;
+    h->medium.faults().fail_sync = h->medium.faults().power_at_sync = 0;
     h->medium.faults().bytes_max = kDiskBytes;
     h->clock->wall_offset_ms = 0;
   }

@@ -83,6 +83,7 @@ void PushWorld::set_up() {
     checks_.dropping(h, id, why);
   };
   cluster_.watchers.partd_dying = [this](Host& h) { checks_.dying(h); };
+  cluster_.watchers.recovered = [this](Host& h, const auto& report) { checks_.recovered(h, report); };
   cluster_.watchers.told = [this](const Write& w) { checks_.told(w); };
   cluster_.maps.on_commit(
       [this](const model::Metadata* before, const model::Metadata& after) { checks_.committed(before, after); });
