@@ -71,6 +71,7 @@ class Replay {
   void damage(const DamagedPlace& place, const std::optional<Frame>& whose);
   void doubt(Log& log, uint64_t sequence);
   base::Status settle();
+  base::Status remember(const JournalPosition& end);
   JournalScan scan();
 
   Engine::Impl& e_;
@@ -110,6 +111,7 @@ base::Status Replay::run() {
   }
   const Root* root = e_.roots.newest();
   e_.report.clean = root != nullptr && root->clean && root->head == end;
+  if (!e_.report.damaged.empty()) TRY(remember(end));
   TRY_ASSIGN(auto tail, finish_tail(e_.parts.disk, end, e_.config.segment_bytes, e_.config.group_bytes_max));
   if (tail.zeroed > 0) {
     e_.report.torn_bytes = tail.zeroed;
@@ -122,6 +124,28 @@ base::Status Replay::run() {
   TRY(settle());
   e_.journal->start(end, tail.file, tail.ready);
   e_.report.took = e_.parts.clock.now() - started;
+  return ok();
+}
+
+// What showed that a damaged place is no torn tail may lie in the torn tail itself, and is about to be zeroed: a root
+// says it from now on. Else the next recovery would end at the damage, and cut what this one found behind it.
+base::Status Replay::remember(const JournalPosition& end) {
+  const Root* newest = e_.roots.newest();
+  if (newest != nullptr && newest->head.sequence >= end.sequence) return ok();
+  Root root;
+  if (newest != nullptr) root = *newest;
+  root.generation++;
+  root.server = e_.identity.server.name;
+  root.cluster = e_.identity.cluster;
+  root.incarnation = e_.identity.incarnation;
+  root.head = end;
+  root.applied = e_.index_applied;
+  if (newest == nullptr) root.oldest_segment = e_.segments.empty() ? end.segment : e_.segments.begin()->first;
+  root.highest = std::max(root.highest, e_.highest);
+  root.clean = false;
+  TRY(write_root(e_.parts.disk, root));
+  e_.roots.slot[root.generation % 2] = root;
+  CRASH_POINT("recovery.after_root");
   return ok();
 }
 

@@ -74,6 +74,32 @@ TEST(Recovery, a_flipped_bit_before_a_synced_group_is_damage_and_is_passed_over)
     }
 }
 
+// What shows that a place is damage, and not the torn tail, can be a frame of the torn tail itself. It is cut, and the
+// next recovery must all the same know what this one knew.
+TEST(Recovery, what_was_found_behind_damage_is_not_cut_when_the_torn_tail_that_showed_it_is) {
+  Filled s(12);
+  auto& bytes = s.disk.bytes(kSegment);
+  // Blocks 9 and 10 are one sync group, 11 and 12 another.
+  for (const size_t n : {9U, 10U, 11U, 12U}) {
+    const uint64_t at = s.ends[n - 2].offset;
+    auto frame = decode_frame(std::string_view(bytes).substr(at, kFrameAndHeader), 1, at);
+    ASSERT_TRUE(frame);
+    frame->group = s.ends[n < 11 ? 7 : 9].sequence;
+    encode_frame(*frame, bytes.data() + at);
+  }
+  std::memset(bytes.data() + s.ends[9].offset, 0, s.ends[10].offset - s.ends[9].offset);  // 11 did not get there
+  s.disk.files.find(kSegment)->second->synced = bytes;
+  s.disk.flip(kSegment, s.ends[7].offset + 4);  // in 9
+  for (int round = 0; round < 3; round++) {
+    ASSERT_TRUE(s.open());
+    EXPECT_EQ(s.engine->report().damaged.size(), 1U) << round;
+    EXPECT_EQ(s.all(1).size(), 9U) << round;  // 1 to 8, and 10
+    EXPECT_EQ(s.engine->log_end(partition(1))->lsn.value, 10U) << round;
+    s.kill();
+    s.disk.crash();
+  }
+}
+
 TEST(Recovery, what_a_root_saw_durable_is_never_taken_for_a_torn_tail) {
   Store s;
   ASSERT_TRUE(s.open());
