@@ -145,7 +145,6 @@ base::Status Replay::remember(const JournalPosition& end) {
   root.clean = false;
   TRY(write_root(e_.parts.disk, root));
   e_.roots.slot[root.generation % 2] = root;
-  CRASH_POINT("recovery.after_root");
   return ok();
 }
 
