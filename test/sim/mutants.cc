@@ -26,8 +26,8 @@ struct Mutant {
 };
 
 constexpr Mutant kMutants[] = {
-    {"ack_before_sync", "push", "an append is called durable before the sync"},
-    {"ignore_sync_error", "push", "a failed sync is passed over (S61)"},
+    {"ack_before_sync", "journal", "an append is called durable before the sync"},
+    {"ignore_sync_error", "journal", "a failed sync is passed over (S61)"},
     {"drop_before_proof", "push", "a copy is dropped unproved (S54)"},
     {"push_position_before_confirmed", "push", "a position moves past what the target confirmed"},
     {"bulk_end_too_early", "push", "bulk.end before everything is delivered (S43)"},
@@ -38,7 +38,7 @@ constexpr Mutant kMutants[] = {
     {"split_skip_barrier", "push", "filling begins before writers include the children (S43)"},
     {"apply_ahead_of_journal", "push", "the index is applied before the journal is durable (S63)"},
     {"apply_older_version", "push", "an older version takes the place of a newer one"},
-    {"no_torn_tail_zeroing", "push", "a torn tail stays where later frames are written"},
+    {"no_torn_tail_zeroing", "journal", "a torn tail stays where later frames are written"},
     {"ignore_min_txnseq", "push", "messages of older maps are taken (S32)"},
     {"available_before_majority_bulk_end", "push", "AVAILABLE with one source slot heard (S43)"},
     {"connection_loss_is_failure", "metadata", "an unknown swap is reported as failed (S27)"},

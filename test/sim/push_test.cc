@@ -28,6 +28,7 @@ Verdict run_there_and_back(uint64_t seed) {
     return model::find_assignment(partition(), model::ServerId{name}) != nullptr;
   };
   cluster.scheduler.run_for(std::chrono::milliseconds(500 + 100 * (seed % 10)));
+  w.load().keys /= 3;  // the others are written no more: only what is sent from the beginning brings them
   w.oper().replace("t", partition().region, "p1", "p4", false);
   w.wait([&] { return assigned("p4") && !assigned("p1") && partition().moves.empty(); }, 30s);
   w.wait([&] { return w.host("p1").partd_node->machine()->copies().empty(); }, 30s);
