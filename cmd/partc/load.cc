@@ -52,15 +52,6 @@ void print_figures(const daemon::GlobalFlags& flags, const client::LoadFigures& 
                                       {"longest_gap_end_unix_ms", gap ? daemon::Cell(gap_end_ms) : daemon::Missing{}}});
 }
 
-// What to try when not even one entry could be read.
-std::string another_format(client::Format format, const std::string& word) {
-  const std::string others = format == client::Format::jsonl ? "deb822 or tsv"
-                             : format == client::Format::tsv ? "jsonl or deb822"
-                                                             : "jsonl or tsv";
-  return " as " + word + (format == client::Format::jsonl ? ", the default --format" : "") + "; is this " + others +
-         "? (--keep-going loads what can be read)";
-}
-
 }  // namespace
 
 base::Result<int> load(Tool& tool, const LoadFlags& flags) {
@@ -105,7 +96,8 @@ base::Result<int> load(Tool& tool, const LoadFlags& flags) {
 
   const auto& f = loader.figures();
   if (loader.hopeless())
-    return base::fail(result->error().code, result->error().text + another_format(format, flags.format));
+    return base::fail(result->error().code,
+                      result->error().text + another_format(format) + " (--keep-going loads what can be read)");
   if (!*result && f.acknowledged == 0) return base::fail(result->error());  // there is nothing to measure
   if (f.rejected > flags.show_rejected)
     std::fprintf(stderr, "partc: %llu rejected in all\n", static_cast<unsigned long long>(f.rejected));

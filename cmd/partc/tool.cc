@@ -142,6 +142,15 @@ base::Result<std::string> read_file(const std::string& path, size_t limit) {
   return all;
 }
 
+std::string another_format(client::Format format) {
+  switch (format) {
+    case client::Format::jsonl: return " as jsonl, the default --format; is this deb822 or tsv?";
+    case client::Format::tsv: return " as tsv; is this jsonl or deb822?";
+    case client::Format::deb822: return " as deb822; is this jsonl or tsv?";
+  }
+  return "";
+}
+
 std::string size_text(double bytes) {
   const char* const units[] = {"B", "kB", "MB", "GB", "TB"};
   int unit = 0;

@@ -9,6 +9,7 @@
 
 #include "lib/base/result.h"
 #include "lib/client/client.h"
+#include "lib/client/format.h"
 #include "lib/daemon/app.h"
 
 namespace cantle::partc {
@@ -50,6 +51,8 @@ base::Result<model::Level> parse_level(const std::string& word);
 base::Result<std::string> parse_key(const std::string& text, bool hex);
 base::Result<std::string> read_all_of_stdin(size_t limit);  // too_large: over the limit
 base::Result<std::string> read_file(const std::string& path, size_t limit);
+// " as tsv; is this jsonl or deb822?": behind what says that nothing could be read.
+std::string another_format(client::Format format);
 // "12.3 MB", "1.2 s": for people.
 std::string size_text(double bytes);
 std::string duration_text(base::Duration d);

@@ -50,6 +50,7 @@ class Waiting {
       if (!first) first = &p;
       ++open;
     }
+    if (!first) return;
     const auto missing = not_compared(*first, client_.servers());
     say("the replicas of " + std::to_string(open) + " of " + std::to_string(partitions.size()) +
         " partitions do not agree yet; region " + to_string(first->region) + ": " +
@@ -119,6 +120,9 @@ base::Status read_expected(const VerifyFlags& flags, client::Expected* expected,
   if (file.bad()) return base::fail(Code::io_error, "reading " + flags.against + " failed");
   parser->finish();
   findings->expected = expected->size();
+  if (findings->expected == 0 && findings->rejected > 0)
+    return base::fail(Code::invalid, "none of the " + std::to_string(findings->rejected) + " entries of " +
+                                         flags.against + " can be read" + another_format(format));
   return base::ok();
 }
 

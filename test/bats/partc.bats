@@ -212,6 +212,8 @@ new_table() { zkctl table create "$1" --keyspace range --replication push --repl
   partc put v b other
   partc delete v c
   partc put v d new
+  run -1 partc verify v --against "$BATS_TEST_TMPDIR/in"
+  assert_output --partial "none of the 3 entries of $BATS_TEST_TMPDIR/in can be read as jsonl, the default --format"
   run -2 partc verify v --against "$BATS_TEST_TMPDIR/in" --format tsv
   assert_line --partial "another value: b (line 2)"
   assert_line --partial "missing: c (line 3)"
