@@ -10,7 +10,6 @@
 
 namespace cantle::zkctl {
 
-
 namespace {
 constexpr base::Duration kSecondLook = std::chrono::seconds(1);
 }
