@@ -65,13 +65,14 @@ everything_is_there() {
   three_servers
   records "$INPUT" 500
   partc load t "$INPUT" --format tsv >/dev/null
-  local before
+  local before life
   before=$(pid p2)
+  life=$(incarnation p2)
   for _ in 1 2 3; do
     server kill p2 --signal STOP
     wait_for 15 unregistered p2
     server kill p2 --signal CONT
-    wait_for 5 registered_as p2 1
+    wait_for 5 registered_as p2 "$life"
     wait_for 5 writes_at p2
     wait_for 5 reads_at p2
   done
@@ -81,11 +82,13 @@ everything_is_there() {
 @test "R27: all sessions at once" {
   three_servers
   local s
+  local -A life
+  for s in p1 p2 p3; do life[$s]=$(incarnation "$s"); done
   for s in p1 p2 p3; do server kill "$s" --signal STOP; done
   wait_for 15 unregistered p3
   for s in p1 p2 p3; do server kill "$s" --signal CONT; done
   for s in p1 p2 p3; do
-    wait_for 5 registered_as "$s" 1
+    wait_for 5 registered_as "$s" "${life[$s]}"
     wait_for 5 writes_at "$s"
   done
 }
