@@ -225,7 +225,7 @@ set_rack() { zkctl cat "nodes/info/$1" | sed "s/^rack:.*/rack: $2/" | zkctl set 
   run -75 partc verify st --timeout 100ms # nothing could be compared
   server start p1 p2 p3
   run -0 zkctl wait node:p1:ready node:p2:ready node:p3:ready table:st:settled --timeout 60s
-  run -0 zkctl status -x
+  wait_for 30 zkctl status -x
 }
 
 @test "a server without a replpush beside it is named, by those that wait for it too" {
@@ -242,7 +242,7 @@ set_rack() { zkctl cat "nodes/info/$1" | sed "s/^rack:.*/rack: $2/" | zkctl set 
   assert_equal "$(jq -r '.nodes[] | select(.id == "p1").pusher' <<<"$output")" missing
   server start r1
   wait_for 30 attached
-  run -0 zkctl status -x
+  wait_for 30 zkctl status -x
 }
 
 @test "a live server is replaced, and nothing is lost" {
