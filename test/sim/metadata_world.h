@@ -140,6 +140,7 @@ class MdWorld {
   std::set<model::ChangeId> changes_;
   std::vector<Told> told_;
   std::string violation_;
+  uint64_t checked_at_ = 0;  // commits of all disks when the majority was last looked at
   bool disturbing_ = false, asking_ = false, regression_expected_ = false;
   std::map<model::AttemptId, model::Split> splits_seen_;
 };

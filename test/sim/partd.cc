@@ -355,11 +355,15 @@ void PartdNode::tick() {
 void PartdNode::tell_store_state() {
   push::StoreState state;
   if (read_only_) state.read_only = engine_->status().read_only_reason;
-  for (const auto& t : engine_->tenures()) {
-    if (t.state != store::TenureState::live) continue;
-    const auto can = engine_->can_append(t.id.partition);
+  // One that can be asked: all share the overlay.
+  if (!engine_->find(asked_)) {
+    asked_ = {};
+    for (const auto& t : engine_->tenures())
+      if (t.state == store::TenureState::live) asked_ = t.id.partition;
+  }
+  if (!asked_.none()) {
+    const auto can = engine_->can_append(asked_);
     state.overloaded = !can && can.error().code == Code::overloaded;
-    break;
   }
   if (state.read_only == told_read_only_ && state.overloaded == told_overloaded_) return;
   told_read_only_ = state.read_only;

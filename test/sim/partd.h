@@ -153,6 +153,7 @@ class PartdNode {
   std::map<model::ServerId, bool> links_;
   std::set<model::ServerId> pinging_;
   bool read_only_ = false, told_overloaded_ = false;
+  model::PartitionId asked_;  // whether it takes appends
   std::string told_read_only_;
   Instant read_positions_at_{};
 };

@@ -264,15 +264,23 @@ void PushNode::perform(mover::Measure& e) {
 
 void PushNode::perform(mover::RefreshView&) { refresh_view(); }
 
+// A batch ends with a whole block. Segments are smaller here than what a batch and a block can come to: then it is the
+// one block. What was passed over counts, for it may be read again: with `until`, in one piece.
+mover::LogRead PushNode::read_log(mover::ReadLog ask) {
+  if (ask.until.value != 0) return replpush::read_batch(*journal_, ask, view_.number);
+  ask.bytes = std::min(ask.bytes, kReadMost);
+  auto all = ask;
+  all.await.clear();
+  auto read = replpush::read_batch(*journal_, all, view_.number);
+  const bool fits = bytes_of(read.batch) + kRoomInSegment <= cluster_.engine.segment_bytes;
+  if (fits && ask.await.empty()) return read;
+  if (!fits) ask.bytes = 1;
+  return replpush::read_batch(*journal_, ask, view_.number);
+}
+
 void PushNode::perform(mover::ReadLog& e) {
   soon([this, ask = e]() mutable {
-    ask.bytes = std::min(ask.bytes, kReadMost);
-    auto read = replpush::read_batch(*journal_, ask, view_.number);
-    // A batch ends with a whole block. Segments are smaller here than what a batch and a block can come to.
-    if (bytes_of(read.batch) + kRoomInSegment > cluster_.engine.segment_bytes) {
-      ask.bytes = 1;
-      read = replpush::read_batch(*journal_, ask, view_.number);
-    }
+    auto read = read_log(std::move(ask));
     read.now = now();
     input(std::move(read));
   });

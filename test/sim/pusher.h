@@ -55,6 +55,7 @@ class PushNode {
   void perform(proto::mover::Note& e);
   // Runs it a little later, as a reading thread would.
   void soon(Fn fn);
+  proto::mover::LogRead read_log(proto::mover::ReadLog ask);
   Instant now() { return process_.now(); }
 
   Cluster& cluster_;
