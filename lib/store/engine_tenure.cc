@@ -269,8 +269,9 @@ base::Result<model::LogPoint> Engine::Impl::divide(const model::PartitionId& par
   note.point = std::string(point);
   note.low = {low.partition, low.region, low.assignment};
   note.high = {high.partition, high.region, high.assignment};
-  divide_memory(note);
-  add_local(model::BlockKind::divide, parent, log->row.region, encode_note(note), std::move(done));
+  const auto region = log->row.region;
+  divide_memory(note);  // and the parent's log is no more
+  add_local(model::BlockKind::divide, parent, region, encode_note(note), std::move(done));
   image_wanted = true;
   return note.at;
 }
