@@ -13,6 +13,10 @@ using base::Code;
 
 namespace {
 
+constexpr size_t kWaitingBlockBytesMax = size_t{24} << 20;
+constexpr base::Duration kRoomWait = std::chrono::milliseconds(500);
+constexpr base::Duration kRoomLook = std::chrono::milliseconds(3);
+
 // What fails after it was taken may have happened.
 base::Error later(base::Error error) {
   if (error.code != Code::outcome_unknown) error = base::Error(Code::outcome_unknown, to_string(error));
@@ -118,19 +122,42 @@ void Service::perform(push::Forward& e) {
 
 // --- messages of other servers ------------------------------------------------------------------------------
 
+// A mover's block can wait for a while, and would come again: the store's pace is the mover's.
 void Service::perform(push::AppendReceived& e) {
-  auto& call = calls_.at(e.call);
+  const auto& call = calls_.at(e.call);
+  const size_t bytes = call.records.size();
+  const bool may_wait = call.kind == Call::Kind::bulk && waiting_block_bytes_ + bytes <= kWaitingBlockBytesMax;
+  if (!may_wait || (waiting_blocks_.empty() && engine_->has_room(bytes))) return append_received(e.call, e.log);
+  waiting_blocks_.push_back({e.call, e.log, loop_.now() + kRoomWait, bytes});
+  waiting_block_bytes_ += bytes;
+  if (!room_timer_.active()) room_timer_.start(kRoomLook, kRoomLook);
+}
+
+void Service::append_waiting() {
+  const auto now = loop_.now();
+  while (!waiting_blocks_.empty()) {
+    const auto next = waiting_blocks_.front();
+    if (now < next.until && !engine_->has_room(next.bytes)) return;
+    waiting_blocks_.pop_front();
+    waiting_block_bytes_ -= next.bytes;
+    append_received(next.call, next.log);
+  }
+  room_timer_.stop();
+}
+
+void Service::append_received(push::CallId id, const model::PartitionId& log) {
+  auto& call = calls_.at(id);
   auto point = std::make_shared<model::LogPoint>();
-  const auto done = [this, id = e.call, point](base::Result<model::Lsn> durable) {
+  const auto done = [this, id, point](base::Result<model::Lsn> durable) {
     CRASH_POINT("partd.received");
     if (durable)
       input(push::ReceivedAppended{id, *point});
     else
       input(push::ReceivedAppended{id, base::fail(later(durable.error()))});
   };
-  auto lsn = engine_->append(e.log, std::exchange(call.records, {}), done);
-  if (!lsn) return input(push::ReceivedAppended{e.call, base::fail(std::move(lsn).error())});
-  *point = *engine_->log_end(e.log);
+  auto lsn = engine_->append(log, std::exchange(call.records, {}), done);
+  if (!lsn) return input(push::ReceivedAppended{id, base::fail(std::move(lsn).error())});
+  *point = *engine_->log_end(log);
 }
 
 void Service::perform(push::Answer& e) {

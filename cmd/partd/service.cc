@@ -43,7 +43,8 @@ Service::Service(io::Loop& loop, Config config)
       layout_(config_.cluster),
       timers_(loop),
       server_(loop, identity_of(config_)),
-      tick_timer_(loop, [this] { tick(); }) {}
+      tick_timer_(loop, [this] { tick(); }),
+      room_timer_(loop, [this] { append_waiting(); }) {}
 
 Service::~Service() { *alive_ = false; }
 

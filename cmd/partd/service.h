@@ -223,6 +223,8 @@ class Service {
   void serve_push_read(const rpc::Call& call, rpc::Responder responder);
   void serve_push_scan(const rpc::Call& call, rpc::Responder responder);
   void serve_bulk_begin(const rpc::Call& call, rpc::Responder responder);
+  void append_received(push::CallId id, const model::PartitionId& log);
+  void append_waiting();
   void serve_bulk_block(const rpc::Call& call, rpc::Responder responder);
   std::string bulk_reply(const model::PartitionId& log, model::Lsn lsn) const;
   void serve_snapshot(std::shared_ptr<model::BulkBlock> message, rpc::Responder responder);
@@ -323,7 +325,17 @@ class Service {
     uint64_t gets = 0, scans = 0, writes = 0, received = 0, forwarded = 0, async_reads = 0;
   } counts_;
 
-  io::Timer tick_timer_;
+  // Movers' blocks for which the store has no room yet, in the order they came.
+  struct WaitingBlock {
+    push::CallId call = 0;
+    model::PartitionId log;
+    base::Instant until;
+    size_t bytes = 0;
+  };
+  std::deque<WaitingBlock> waiting_blocks_;
+  size_t waiting_block_bytes_ = 0;
+
+  io::Timer tick_timer_, room_timer_;
   std::function<void()> on_ready_;
   std::function<void(base::Error)> on_fail_;
   bool ready_ = false, draining_ = false, failed_ = false;

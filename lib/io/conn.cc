@@ -338,6 +338,13 @@ void Conn::wrote() {
   if (!core_->above_high && core_->unsent() >= kOutputHigh) core_->above_high = true;
 }
 
+void Conn::send_now() {
+  const auto core = core_;
+  if (core->closed || core->connecting || core->writing || core->out.empty()) return;
+  core->loop.forget(*core);
+  core->flush();
+}
+
 size_t Conn::unsent() const { return core_->unsent(); }
 
 void Conn::trim() {

@@ -62,6 +62,8 @@ class Conn {
   // The buffer that is sent next: append to it, then call wrote(). Saves a copy of what is encoded in place.
   std::string& output();
   void wrote();
+  // Sends now what would be sent at the end of the turn: for a peer who can go on while others are served. May close.
+  void send_now();
   size_t unsent() const;  // bytes written and not yet taken by the kernel
   // Buffers keep the size they grew to, for the next large message. An owner gives them back when it is quiet.
   void trim();

@@ -346,10 +346,13 @@ void MoverStream::let_go(Item& item, size_t bytes) {
 // An answer that asks for patience: the same block goes again later, nothing else is lost.
 bool MoverStream::slow_down(const base::Error& error, Instant now, Instant* again) {
   if (error.code != Code::overloaded && error.code != Code::read_only && error.code != Code::no_space) return false;
-  slow_ = slow_.count() == 0 ? kSlowFirst : std::min(slow_ * 2, kSlowMost);
+  // Blocks that were under way together are refused together: that is one refusal.
+  if (slow_.count() == 0 || now >= slow_until_)
+    slow_ = slow_.count() == 0 ? kSlowFirst : std::min(slow_ * 2, kSlowMost);
   Duration pause = std::max(slow_, Duration(std::chrono::milliseconds(error.retry_after_ms)));
   pause += Duration(static_cast<int64_t>(shared_.random.below(static_cast<uint64_t>(pause.count() / 4) + 1)));
   *again = now + pause;
+  slow_until_ = std::max(slow_until_, *again);
   slow_why_ = target_.server.name + ": " + base::to_string(error);
   return true;
 }

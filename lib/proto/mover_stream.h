@@ -229,6 +229,7 @@ class MoverStream {
   base::Instant news_at_, asked_at_;
   uint64_t ask_ticket_ = 0, again_ticket_ = 0;
   base::Duration slow_{0};
+  base::Instant slow_until_;
   std::string slow_why_;
 
   base::Instant progressed_at_, recorded_at_, retry_at_, copy_retry_;

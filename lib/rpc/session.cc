@@ -45,6 +45,8 @@ void Session::on_bytes(io::Conn&, std::string_view bytes) {
     if (conn_ && !held_) consume_pending();
   }
   if (core) account();
+  // What could be answered at once is: this peer reads it while the next one's requests are served.
+  if (conn_) conn_->send_now();
 }
 
 // Half a frame, or frames that must wait.

@@ -75,6 +75,7 @@ base::Result<model::Lsn> Engine::append(const model::PartitionId& partition, std
 base::Status Engine::can_append(const model::PartitionId& partition) const {
   return impl_->can_append(impl_->find_log(partition), 0);
 }
+bool Engine::has_room(uint64_t payload_bytes) const { return impl_->has_room(payload_bytes); }
 base::Status Engine::ingest(const TenureId& id, Chunk chunk, Done done) {
   return impl_->ingest(id, std::move(chunk), std::move(done));
 }

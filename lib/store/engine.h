@@ -177,6 +177,8 @@ class Engine {
   base::Result<model::Lsn> append(const model::PartitionId& partition, std::string payload, Appended done);
   // Would an append be taken now? The error it would get.
   base::Status can_append(const model::PartitionId& partition) const;
+  // Would a block of this size be taken, and leave room for the writes of clients? For those who can wait.
+  bool has_room(uint64_t payload_bytes) const;
   struct Chunk {
     uint64_t snapshot = 0;
     std::string records;      // in key order

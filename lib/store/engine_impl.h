@@ -57,6 +57,7 @@ struct Engine::Impl {
   // --- engine_write.cc
   base::Result<model::Lsn> append(const model::PartitionId& partition, std::string payload, Appended done);
   base::Status can_append(const Log* log, uint64_t payload_bytes) const;
+  bool has_room(uint64_t payload_bytes) const;
   void add_local(model::BlockKind kind, const model::PartitionId& partition, model::Region region, std::string payload,
                  std::function<void(base::Status)> done);
   void add(JournalBlock block);

@@ -17,6 +17,7 @@ namespace {
 
 constexpr uint32_t kRetryAfterMs = 20;
 constexpr uint64_t kElapsedMaxMs = 60000;
+constexpr uint64_t kRoomShare = 16;  // of the overlay is left to clients by those who can wait
 
 base::Error overloaded(std::string text) {
   base::Error e(Code::overloaded, std::move(text));
@@ -37,6 +38,12 @@ base::Status Engine::Impl::can_append(const Log* log, uint64_t payload_bytes) co
   if (journal->queued_bytes() + payload_bytes > config.queue_bytes_max)
     return base::fail(overloaded("the journal's queue is full"));
   return ok();
+}
+
+bool Engine::Impl::has_room(uint64_t payload_bytes) const {
+  const uint64_t queued = journal->queued_bytes() + payload_bytes;
+  return overlay.bytes() + queued <= config.overlay_bytes - config.overlay_bytes / kRoomShare &&
+         queued <= config.queue_bytes_max / 2;
 }
 
 base::Result<model::Lsn> Engine::Impl::append(const model::PartitionId& partition, std::string payload, Appended done) {

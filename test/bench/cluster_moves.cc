@@ -155,11 +155,11 @@ const Register splits_bench("cluster.split", splits);
 
 // k = 1, children on the two servers that do not have the parent.
 void split_away(Bench& bench) {
-  constexpr size_t kMib = 256;
+  constexpr size_t kMib = 1024;
   const LocalCluster cluster(bench.dir() + "/c", "--servers 3 --mdservers 3");
   MemoryWatch memory(cluster);
   Samples ours, copy;
-  for (int round = 0; round < std::max(1, bench.rounds() / 2); ++round) {
+  for (int round = 0; round < std::max(1, bench.rounds() / 3); ++round) {
     const std::string table = "t" + std::to_string(round);
     cluster.tool("zkctl table create " + table + " --keyspace range --replication push --replicas 1 >&2");
     fill(cluster, table, kMib);

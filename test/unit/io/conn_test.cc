@@ -91,6 +91,23 @@ TEST_P(Io, bytes_go_both_ways) {
   EXPECT_FALSE(server->peer().empty());
 }
 
+TEST_P(Io, send_now_does_not_wait_for_the_end_of_the_turn) {
+  join();
+  client->output() = "now";
+  client->wrote();
+  EXPECT_EQ(client->bytes_out(), 0u);
+  client->send_now();
+  EXPECT_EQ(client->bytes_out(), 3u);
+  client->send_now();  // there is nothing
+  ASSERT_TRUE(wait([&] { return there.bytes == "now"; }));
+  client->write(std::string(size_t{8} << 20, 'x'));  // more than the kernel takes
+  client->send_now();
+  client->write("y");
+  client->send_now();
+  ASSERT_TRUE(wait([&] { return there.bytes.size() == 4 + (size_t{8} << 20); }));
+  EXPECT_EQ(there.bytes.back(), 'y');
+}
+
 TEST_P(Io, what_is_written_before_the_connection_stands_is_sent) {
   listen();
   client = Conn::connect(loop, listener->address(), here);

@@ -240,6 +240,14 @@ TEST(Mover, an_overloaded_target_gets_the_same_block_again_without_losing_the_ot
   EXPECT_EQ(r.mover->counters().failures, 0u);
 }
 
+TEST(Mover, blocks_that_are_refused_together_are_one_refusal) {
+  Rig r;
+  r.load(40);
+  r.overloaded[model::ServerId{"p2"}] = 10;  // all that were under way
+  r.view();
+  ASSERT_TRUE(r.run_until([&] { return r.stream("p2").caught_up; }, std::chrono::milliseconds(400)));
+}
+
 TEST(Mover, late_answers_of_an_attempt_that_failed_are_dropped) {  // S25
   Rig r;
   r.load(8);

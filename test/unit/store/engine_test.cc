@@ -130,6 +130,23 @@ TEST(Engine, a_full_overlay_says_overloaded_and_drains) {
   EXPECT_TRUE(s.engine->can_append(partition(1)));
 }
 
+TEST(Engine, those_who_can_wait_leave_room_for_those_who_cannot) {
+  Store s;
+  ASSERT_TRUE(s.open());
+  ASSERT_TRUE(s.create(1, 1));
+  const uint64_t block = 4200;
+  int waiting = 0, others = 0;
+  for (int i = 0; i < 200; i++) {
+    const bool room = s.engine->has_room(block);
+    if (!s.append(1, {put("key" + std::to_string(i), std::string(4000, 'x'), s.ms++)})) break;
+    (room ? waiting : others)++;
+  }
+  EXPECT_GT(waiting, 40);
+  EXPECT_GT(others, 1);
+  s.settle();
+  EXPECT_TRUE(s.engine->has_room(block));
+}
+
 TEST(Engine, a_failed_sync_is_final) {
   Store s;
   ASSERT_TRUE(s.open());
