@@ -80,12 +80,11 @@ class JournalWorld {
     const auto& report = life_->engine->report();
     scheduler_.note("recovered", report.frames, report.torn_bytes, report.damaged.size());
     if (!report.damaged.empty()) fail("its journal is called damaged, and nothing damaged it");
+    there_ = there_ || life_->engine->find(tenure_).has_value();
     if (!there_) {
-      bool made = false;
-      const auto begun =
-          life_->engine->create({tenure_, table_, {1}, {}}, [&](base::Status s) { made = s.has_value(); });
-      if (!begun || !scheduler_.run_until([&] { return made; }, scheduler_.now() + 1s)) return false;
-      there_ = true;
+      const auto begun = life_->engine->create({tenure_, table_, {1}, {}},
+                                               [this](base::Status made) { there_ = there_ || made.has_value(); });
+      if (!begun || !scheduler_.run_until([&] { return there_; }, scheduler_.now() + 1s)) return false;
     }
     check();
     for (size_t bursts = scheduler_.random().below(3); bursts > 0 && process_.alive(); --bursts) burst();
