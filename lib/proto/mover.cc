@@ -138,7 +138,7 @@ void Mover::plan_streams(Instant now, Effects& out) {
         for (const auto& key : known_marks_)
           if (key.own == id.own && key.server == want.first.server) want.first.marks.push_back(key);
       stream = std::make_unique<MoverStream>(shared_, want.first, now);
-      stream->hold(std::any_of(holds_.begin(), holds_.end(), [&](const auto& w) { return names(w, want.first); }));
+      stream->hold(held_back(want.first));
     }
     stream->retarget(std::move(want.first), want.second->settled, now, out);
   }
@@ -279,6 +279,10 @@ bool names(const std::string& which, const Target& target) {
          prefix(to_string(target.id.target));
 }
 
+bool Mover::held_back(const Target& target) const {
+  return std::any_of(holds_.begin(), holds_.end(), [&](const auto& which) { return names(which, target); });
+}
+
 void Mover::on(Asked& in, Effects& out) {
   if (in.verb == Verb::hold) holds_.insert(in.which);
   if (in.verb == Verb::release) {
@@ -288,8 +292,7 @@ void Mover::on(Asked& in, Effects& out) {
       holds_.erase(in.which);
   }
   for (auto& [id, stream] : streams_) {
-    const bool held =
-        std::any_of(holds_.begin(), holds_.end(), [&](const auto& w) { return names(w, stream->target()); });
+    const bool held = held_back(stream->target());
     if (held != stream->held()) stream->hold(held);
     if (!names(in.which, stream->target())) continue;
     if (in.verb == Verb::requeue) stream->requeue(in.now, out);

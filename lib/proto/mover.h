@@ -106,6 +106,7 @@ class Mover {
   std::map<StreamId, std::unique_ptr<MoverStream>> streams_;
   std::map<MarkKey, base::Instant> unneeded_;  // since when
   std::set<MarkKey> known_marks_;
+  bool held_back(const Target& target) const;
   std::set<std::string> holds_;
   base::Instant swept_at_;
 };
