@@ -202,7 +202,8 @@ void MetadataReplica::on(const Persisted& in, Effects& out) {
   follow(out);
 }
 
-void MetadataReplica::settle(const model::TxnId& txnid, const base::Status& status, Effects& out) {
+// By value: the name that it is called with may be that of the entry which it forgets.
+void MetadataReplica::settle(model::TxnId txnid, const base::Status& status, Effects& out) {
   const auto it = wanted_.find(txnid);
   const auto tickets = std::move(it->second.tickets);
   wanted_.erase(it);

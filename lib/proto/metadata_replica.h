@@ -181,7 +181,7 @@ class MetadataReplica {
   void build(Wanted& wanted, replica::Effects& out);
   void base_came(const model::TxnId& base, bool here, replica::Effects& out);
   void persist(Wanted& wanted, replica::Effects& out);
-  void settle(const model::TxnId& txnid, const base::Status& status, replica::Effects& out);
+  void settle(model::TxnId txnid, const base::Status& status, replica::Effects& out);
   void sweep(base::WallMs wall_ms, replica::Effects& out);
   bool lost(const replica::FileInfo& file) const;
   std::map<model::TxnSeq, model::TxnId> chain() const;
