@@ -10,7 +10,6 @@ namespace cantle::store {
 namespace {
 
 using base::Code;
-using base::ok;
 
 struct Found {
   size_t segment = 0;  // index into the list

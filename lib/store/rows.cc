@@ -9,7 +9,6 @@ namespace {
 
 using base::Code;
 using base::fail;
-using base::ok;
 
 constexpr std::string_view kMetaKey = "state";
 
