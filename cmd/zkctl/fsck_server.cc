@@ -5,8 +5,6 @@
 
 namespace cantle::zkctl {
 
-using model::ServerId;
-
 void Fsck::check_servers() {
   for (const auto& [id, node] : nodes_) {
     if (!node.live() || node.active->role != coord::Role::partd) continue;

@@ -499,7 +499,8 @@ void ZkSession::multi(std::vector<Op> ops, Done<std::vector<OpResult>> done) {
     if (reply.rc == ZOK) {
       std::vector<OpResult> results(state->ops.size());
       for (size_t i = 0; i < results.size(); i++) {
-        if (state->ops[i].kind == Op::Kind::create) results[i].path = stripped(state->made[i].data());
+        const auto& made = state->made[i];
+        if (state->ops[i].kind == Op::Kind::create) results[i].path = stripped(made.substr(0, made.find('\0')));
         if (state->ops[i].kind == Op::Kind::set) results[i].stat = stat_of(state->stats[i]);
       }
       return answer<std::vector<OpResult>>(done, std::move(results));

@@ -78,8 +78,9 @@ class Merge {
   bool give(RecordKey& keys, const RowAt& at) {
     return emit(at.key, at.row.deleted, at.row.length, [&] {
       auto value = value_of(source_, keys, at, buffer_);
-      if (!value) failed_ = std::move(value).error();
-      return Found{at.row.deleted, at.row.version, value ? *value : std::string_view(), at.row.flags};
+      if (value) return Found{at.row.deleted, at.row.version, *value, at.row.flags};
+      failed_ = std::move(value).error();
+      return Found{at.row.deleted, at.row.version, {}, at.row.flags};
     });
   }
 
