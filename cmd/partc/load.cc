@@ -1,6 +1,5 @@
 // load: an input into a table, with figures.
 #include "lib/client/load.h"
-#include "lib/daemon/duration.h"
 
 #include <csignal>
 #include <cstdio>
@@ -9,6 +8,7 @@
 #include "cmd/partc/stream.h"
 #include "cmd/partc/verbs.h"
 #include "lib/client/input_feed.h"
+#include "lib/daemon/duration.h"
 #include "lib/io/loop.h"
 #include "lib/io/signal.h"
 

@@ -1,6 +1,5 @@
 // verify, hash: do all replicas hold the same, and is it what was loaded?
 #include "lib/client/verify.h"
-#include "lib/daemon/duration.h"
 
 #include <cstdio>
 #include <fstream>
@@ -9,6 +8,7 @@
 #include "cmd/partc/verbs.h"
 #include "lib/base/bytes.h"
 #include "lib/client/pages.h"
+#include "lib/daemon/duration.h"
 #include "lib/io/loop.h"
 
 namespace cantle::partc {

@@ -342,8 +342,6 @@ void Service::serve_view(const rpc::Call& call, rpc::Responder responder) {
   view.held = machine_->held();
   for (auto& h : view.held)
     if (const auto tenure = engine_->find(store::TenureId{h.partition, h.assignment})) h.hollow = tenure->hollow;
-  for (auto& h : view.held)
-    if (const auto tenure = engine_->find(store::TenureId{h.partition, h.assignment})) h.hollow = tenure->hollow;
   for (const auto& entry : servers_->all()) {
     if (entry.active.role != coord::Role::partd) continue;
     // This server itself among them: what it should give up under an old tenure may be its own under a new one.

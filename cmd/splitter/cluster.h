@@ -57,8 +57,8 @@ class Cluster {
 // byte).
 base::Result<const model::Partition*> find_partition(const model::Metadata& map, const std::string& word);
 
-// Where an attempt stands: the table, and its map while that names it; after that the region nodes of the family tell
-// how it ended, for a day. not_found: nothing names it.
+// Where an attempt stands: its table's map tells as long as that names it, after that the region nodes of the family,
+// for a day. not_found: nothing names it.
 struct FoundAttempt {
   std::string table;
   bool ended = false;  // it is finished

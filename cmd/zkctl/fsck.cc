@@ -5,7 +5,6 @@
 
 #include "cmd/zkctl/verbs.h"
 #include "cmd/zkctl/world.h"
-
 #include "lib/daemon/duration.h"
 
 namespace cantle::zkctl {

@@ -32,10 +32,8 @@ void Flow::attempt(const MapPtr& map) {
   acted_on_ = map->txnseq;
   const model::Partition* partition = locate(*map);
   if (!partition) return;
+  map_ = map;
   region_ = partition->region;
-  should_serve_.clear();
-  for (const auto& a : partition->assignments) should_serve_.push_back(a.server);
-  std::sort(should_serve_.begin(), should_serve_.end());
   const auto order = candidates(*partition, purpose_, spread(), client_.health_, client_.loop_.now());
   const auto fresh = std::find_if(order.begin(), order.end(), [&](const auto& s) { return !tried_.contains(s); });
   if (order.empty())
@@ -94,9 +92,13 @@ void Flow::give_up(base::Error error) {
 }
 
 std::string Flow::place() const {
-  if (should_serve_.empty()) return "";
+  const auto* partition = map_ ? map_->partitions.get(region_) : nullptr;
+  if (partition == nullptr) return "";
+  std::vector<model::ServerId> servers;
+  for (const auto& a : partition->assignments) servers.push_back(a.server);
+  std::sort(servers.begin(), servers.end());
   std::string on, down;
-  for (const auto& server : should_serve_) {
+  for (const auto& server : servers) {
     on += (on.empty() ? "" : ", ") + server.name;
     const auto* entry = client_.servers_.find(server);
     if (!entry || !entry->live) down += (down.empty() ? "" : ", ") + server.name;

@@ -46,8 +46,8 @@ class Flow : public std::enable_shared_from_this<Flow> {
   std::string place() const;  // of the last attempt, for people
 
   model::TxnSeq at_least_, acted_on_;
-  model::Region region_;  // of the last attempt, and who should serve it
-  std::vector<model::ServerId> should_serve_;
+  MapPtr map_;  // that the last attempt acted on, and the partition there
+  model::Region region_;
   std::set<model::ServerId> tried_;  // since the last delay
 };
 

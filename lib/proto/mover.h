@@ -100,13 +100,13 @@ class Mover {
   void forget_marks(base::Instant now, Effects& out);
   model::TxnSeq txnseq_of(const Copy& copy) const;
   Proof* proof_of(const model::AssignmentId& own);
+  bool held_back(const Target& target) const;  // an operator said so
 
   Shared shared_;
   std::map<model::AssignmentId, Copy> copies_;
   std::map<StreamId, std::unique_ptr<MoverStream>> streams_;
   std::map<MarkKey, base::Instant> unneeded_;  // since when
   std::set<MarkKey> known_marks_;
-  bool held_back(const Target& target) const;
   std::set<std::string> holds_;
   base::Instant swept_at_;
 };

@@ -8,9 +8,8 @@
 //   * A copy that it was told to unload is pushed to every assignment whose partition meets what is held: the
 //     replacement's peers, or the children of an ended parent and theirs.
 //   * A copy that is to be unloaded is pushed to this server's own later tenure of the same keys as well: with one
-//   replica
-//     nobody else may have them. That tenure is another copy with records and a log of its own. No copy is pushed to,
-//     or proved against, itself; one that is kept is not pushed to its own server.
+//     replica nobody else may have them. That tenure is another copy with records and a log of its own. No copy is
+//     pushed to, or proved against, itself; one that is kept is not pushed to its own server.
 //   * Nothing is pushed to an assignment that is only PROPOSED (before its barrier a bulk.end would say
 //     nothing, S43), or for a copy that the map does not name and nobody said to unload.
 #pragma once

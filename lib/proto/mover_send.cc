@@ -297,6 +297,10 @@ void MoverStream::send_lacking(Item& item, const std::vector<uint32_t>& indexes,
   item.foreign.clear();
   item.offer = Offer::sent;
   item.offer_again = {};
+  send_offered(item, now, out);
+}
+
+void MoverStream::send_offered(Item& item, Instant now, Effects& out) {
   item.offer_ticket = ++shared_.tickets;
   sent(now);
   out.emplace_back(
@@ -363,12 +367,7 @@ void MoverStream::retry_items(Instant now, Effects& out) {
     if (!item.own_done && item.own_ticket == 0 && now >= item.own_retry) send_own(item, now, out);
     if (item.offer == Offer::waiting && now >= item.offer_again) offer(item, now, out);
     if (item.offer == Offer::wanted && item.offer_again != never && now >= item.offer_again) offer(item, now, out);
-    if (item.offer == Offer::sent && item.offer_ticket == 0 && now >= item.offer_again) {
-      item.offer_ticket = ++shared_.tickets;
-      sent(now);
-      out.emplace_back(
-          SendBlock{target_.id, item.offer_ticket, target_.server, block_of(item.lacking), item.lacking.bytes});
-    }
+    if (item.offer == Offer::sent && item.offer_ticket == 0 && now >= item.offer_again) send_offered(item, now, out);
   }
 }
 

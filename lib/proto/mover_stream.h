@@ -184,6 +184,7 @@ class MoverStream {
   void send_own(Item& item, base::Instant now, Effects& out);
   void offer(Item& item, base::Instant now, Effects& out);
   void send_lacking(Item& item, const std::vector<uint32_t>& indexes, base::Instant now, Effects& out);
+  void send_offered(Item& item, base::Instant now, Effects& out);
   void retry_items(base::Instant now, Effects& out);
   bool slow_down(const base::Error& error, base::Instant now, base::Instant* again);
   void pop(base::Instant now, Effects& out);
