@@ -31,11 +31,7 @@ setup() {
   export CLUSTER_DIR=$BATS_TEST_TMPDIR/c
   LOADS=0
 }
-teardown() {
-  if [ -n "${WRITER:-}" ]; then kill -INT "$WRITER" 2>/dev/null || true; fi
-  cluster_diagnose
-  cluster_down
-}
+teardown() { own_cluster_down; }
 
 # up [FLAGS]: a cluster with table t on p1, p2, p3.
 up() {
@@ -162,19 +158,12 @@ in_a_split() {
   each "$POINTS_SPLIT" in_a_split
 }
 
-# big: 48 MiB of log, in a few records that are written again and again. Keys behind those of the load.
-big() {
-  local value n
-  value=$(head -c 500000 /dev/zero | tr '\0' x)
-  for ((n = 0; n < 96; n++)); do printf 'z%d\t%s\n' $((n % 8)) "$value"; done >"$BATS_TEST_TMPDIR/big"
-  partc load t "$BATS_TEST_TMPDIR/big" --format tsv --batch 1 --timeout 120s >/dev/null
-}
 # big_until COMMAND…: until it succeeds.
 big_until() {
   local deadline=$((SECONDS + 180))
   until "$@"; do
     [ "$SECONDS" -lt "$deadline" ] || { echo "after 180 s still not: $*" && false; }
-    big
+    load_big t
   done
 }
 fill_segments() {

@@ -6,11 +6,7 @@ setup() {
   export CLUSTER_DIR=$BATS_TEST_TMPDIR/c
   INPUT=$BATS_TEST_TMPDIR/input
 }
-teardown() {
-  if [ -n "${WRITER:-}" ]; then kill -INT "$WRITER" 2>/dev/null || true; fi
-  cluster_diagnose
-  cluster_down
-}
+teardown() { own_cluster_down; }
 
 attempt_under_way() { splitter status t -o name | head -n 1; }
 nothing_under_way() { [ -z "$(attempt_under_way)" ]; }

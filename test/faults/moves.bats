@@ -3,19 +3,8 @@
 load ../lib/cluster
 
 setup() { export CLUSTER_DIR=$BATS_TEST_TMPDIR/c; }
-teardown() {
-  if [ -n "${WRITER:-}" ]; then kill -INT "$WRITER" 2>/dev/null || true; fi
-  cluster_diagnose
-  cluster_down
-}
+teardown() { own_cluster_down; }
 
-# big: 48 MiB of log in eight records, so that the journals soon do not reach back to the first of them.
-big() {
-  local value n
-  value=$(head -c 500000 /dev/zero | tr '\0' x)
-  for ((n = 0; n < 96; n++)); do printf 'z%d\t%s\n' $((n % 8)) "$value"; done >"$BATS_TEST_TMPDIR/big"
-  partc load t "$BATS_TEST_TMPDIR/big" --format tsv --batch 1 --timeout 120s >/dev/null
-}
 journals_begin_later() {
   local s
   for s in p1 p2 p3; do [ ! -e "$CLUSTER_DIR/$s/journal/000000000001.seg" ] || return 1; done
@@ -33,7 +22,7 @@ holders() { zkctl cat t --json | jq -r '[.partitions[0].assignments[].server] | 
   local deadline=$((SECONDS + 120))
   until journals_begin_later; do
     [ "$SECONDS" -lt "$deadline" ]
-    big
+    load_big t
   done
   spawn "$BATS_TEST_TMPDIR/load.log" partc bench put t --connections 2 --in-flight 2 --records 500 --key-size 6 --value-size 100 --rate 500 \
     --count 100000000 --duration 600s --keep-going --timeout 10s

@@ -7,11 +7,7 @@ setup() {
   export CLUSTER_DIR=$BATS_TEST_TMPDIR/c
   INPUT=$BATS_TEST_TMPDIR/input
 }
-teardown() {
-  if [ -n "${WRITER:-}" ]; then kill -INT "$WRITER" 2>/dev/null || true; fi
-  cluster_diagnose
-  cluster_down
-}
+teardown() { own_cluster_down; }
 
 three_servers() {
   cluster_up --servers 3 --mdservers 1 --partd-arg --session-ms=1500

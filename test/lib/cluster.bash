@@ -111,6 +111,21 @@ verified() {
   partc verify "$@" --timeout "${VERIFY_TIMEOUT:-60s}"
 }
 
+# own_cluster_down: teardown() of a test with a cluster of its own; ends the load that WRITER names first.
+own_cluster_down() {
+  if [ -n "${WRITER:-}" ]; then kill -INT "$WRITER" 2>/dev/null || true; fi
+  cluster_diagnose
+  cluster_down
+}
+
+# load_big TABLE: 48 MiB of log in eight records, z0 to z7: the journals soon do not reach back to what came before.
+load_big() {
+  local value n
+  value=$(head -c 500000 /dev/zero | tr '\0' x)
+  for ((n = 0; n < 96; n++)); do printf 'z%d\t%s\n' $((n % 8)) "$value"; done >"$BATS_TEST_TMPDIR/big"
+  partc load "$1" "$BATS_TEST_TMPDIR/big" --format tsv --batch 1 --timeout 120s >/dev/null
+}
+
 # records FILE COUNT [VALUE_BYTES [SEED]]: COUNT records as tsv, keys k0000000…, values that name key and seed.
 records() {
   awk -v count="$2" -v size="${3:-32}" -v seed="${4:-1}" 'BEGIN {
