@@ -77,7 +77,7 @@ void CoordService::end_session(uint64_t id) {
 base::Result<std::vector<coord::OpResult>> CoordService::change(const std::vector<coord::Op>& ops, uint64_t session) {
   TreeTxn txn;
   auto result = perform(leader_, ops, session, zxid_ + 1, &txn);
-  scheduler_.note("change", ops.empty() ? "" : ops[0].path, ops.size(),
+  scheduler_.note("change", session, ops.empty() ? "" : ops[0].path, ops.size(),
                   result ? 0 : static_cast<int>(result.error().code));
   if (result) commit(std::move(txn));
   return result;
