@@ -13,6 +13,7 @@ void ConfigReader::read(Done done) {
 void ConfigReader::begin() {
   busy_ = true;
   running_.swap(next_);
+  asked_ = host_.timers().now();
   const std::weak_ptr<bool> alive = alive_;
   host_.session().sync(path_, [this, alive](base::Result<base::Nothing> synced) {
     if (!alive.lock()) return;
@@ -47,7 +48,7 @@ void ConfigReader::finish(const proto::ConfigAnswer& answer) {
   const std::weak_ptr<bool> alive = alive_;
   auto waiting = std::move(running_);
   running_.clear();
-  if (on_read_) on_read_(answer);
+  if (on_read_) on_read_(answer, asked_);
   for (auto& done : waiting) {
     if (!alive.lock()) return;
     done(answer);

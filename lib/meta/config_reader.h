@@ -2,7 +2,7 @@
 //
 // Use
 //   reader.read([](proto::ConfigAnswer a) { … });     // a read that begins after this call
-//   reader.on_read([](const proto::ConfigAnswer& a) { … });   // every read
+//   reader.on_read([](const proto::ConfigAnswer& a, base::Instant asked) { … });   // every read, and when it began
 //
 // Any number of callers share one read, but none gets one that began before it asked.
 // Threads: the loop's. Ownership: the host outlives it.
@@ -28,7 +28,7 @@ class ConfigReader {
   ConfigReader& operator=(const ConfigReader&) = delete;
 
   void read(Done done);
-  void on_read(Done fn) { on_read_ = std::move(fn); }
+  void on_read(std::function<void(const proto::ConfigAnswer&, base::Instant)> fn) { on_read_ = std::move(fn); }
   void session_lost() { armed_ = false; }  // its watches are gone
 
  private:
@@ -38,7 +38,8 @@ class ConfigReader {
 
   Host& host_;
   std::string path_;
-  Done on_read_;
+  std::function<void(const proto::ConfigAnswer&, base::Instant)> on_read_;
+  base::Instant asked_;  // when the read that is under way was sent
   std::vector<Done> running_, next_;
   bool busy_ = false, armed_ = false;
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);

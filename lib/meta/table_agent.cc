@@ -11,7 +11,7 @@ TableAgent::TableAgent(Host& host, std::string name)
       name_(std::move(name)),
       distribution_(coord::distribution(model::Keyspace::range, name_)),
       reader_(host, host.layout().config(distribution_)) {
-  reader_.on_read([this](const proto::ConfigAnswer& answer) { on_config(answer); });
+  reader_.on_read([this](const proto::ConfigAnswer& answer, base::Instant asked) { on_config(answer, asked); });
   for (const auto& [uuid, table] : host.files().tables())
     if (table.name == name_) replica(uuid);
 }
@@ -39,17 +39,17 @@ TableReplica& TableAgent::replica(const model::TableUuid& uuid) {
   return *slot;
 }
 
-void TableAgent::on_config(const proto::ConfigAnswer& answer) {
+void TableAgent::on_config(const proto::ConfigAnswer& answer, base::Instant asked) {
   if (!answer) return;
   if (!*answer) {
     seen_none_ = true;
-    none_at_ = now();
+    none_at_ = asked;
     live_ = nullptr;
     return;
   }
   seen_none_ = false;
   live_ = &replica((*answer)->config.table_uuid);
-  live_->config_seen(**answer);
+  live_->config_seen(asked, **answer);
 }
 
 const model::TableConfig* TableAgent::config() const {

@@ -105,7 +105,7 @@ class TableAgent {
 
   // table_agent.cc
   void act(std::function<void()> fn);
-  void on_config(const proto::ConfigAnswer& answer);
+  void on_config(const proto::ConfigAnswer& answer, base::Instant asked);
   TableReplica& replica(const model::TableUuid& uuid);
   base::Instant now() const { return host_.timers().now(); }
   std::weak_ptr<bool> weak() const { return alive_; }
@@ -130,7 +130,7 @@ class TableAgent {
   void swap_multi(const ChangePtr& change, model::TableConfig to, int32_t version, int tries);
   void make_skeleton(size_t next, std::function<void(base::Status)> done);
   void regions_refused(const ChangePtr& change, model::TableConfig to, int32_t version, int tries);
-  void swapped(const model::TableConfig& to, int32_t version);
+  void swapped(const model::TableConfig& to, int32_t version, base::Instant asked);
   void gather(const model::MdChange& request, const model::ops::MarkAvailable& op, Done<model::MdChangeReply> done);
   void flush_gathered();
   std::string writer_token();
@@ -154,7 +154,7 @@ class TableAgent {
   std::map<model::TableUuid, std::unique_ptr<TableReplica>> replicas_;
   TableReplica* live_ = nullptr;
   bool seen_none_ = false;  // the last read found no TableConfig
-  base::Instant none_at_;   // … when
+  base::Instant none_at_;   // … when it was sent
   base::Instant next_poll_;
   bool reading_ = false;
 

@@ -233,11 +233,11 @@ void TableAgent::swap_multi(const ChangePtr& change, model::TableConfig to, int3
   const auto& base = change->machine->base();
   auto swap = swap_ops(host_.layout(), distribution_, to, version, base.get(), *built->map, change->regions_present);
   to.regions_behind = swap.regions_behind;
-  host_.session().multi(std::move(swap.ops), [this, alive = weak(), change, to, version,
+  host_.session().multi(std::move(swap.ops), [this, alive = weak(), asked = now(), change, to, version,
                                               tries](base::Result<std::vector<coord::OpResult>> done) {
     if (!alive.lock()) return;
     if (done) {
-      swapped(to, version == proto::kCreateVersion ? 0 : done->front().stat.version);
+      swapped(to, version == proto::kCreateVersion ? 0 : done->front().stat.version, asked);
       return feed(change, Swapped{now(), proto::SwapResult::done});
     }
     const auto& error = done.error();
@@ -265,8 +265,8 @@ void TableAgent::regions_refused(const ChangePtr& change, model::TableConfig to,
 }
 
 // An own write need not be read again.
-void TableAgent::swapped(const model::TableConfig& to, int32_t version) {
-  on_config(proto::ConfigAnswer(proto::VersionedConfig{to, version}));
+void TableAgent::swapped(const model::TableConfig& to, int32_t version, base::Instant asked) {
+  on_config(proto::ConfigAnswer(proto::VersionedConfig{to, version}), asked);
 }
 
 void TableAgent::perform(const ChangePtr& change, const Fence& e) {

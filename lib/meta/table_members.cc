@@ -76,12 +76,12 @@ void TableAgent::perform(const std::shared_ptr<Member>& member, const Swap& e) {
   auto to = e.to;
   to.writer = writer_token();
   host_.session().set(host_.layout().config(distribution_), to_text(to), e.version,
-                      [this, alive = weak(), member, to](base::Result<coord::Stat> done) {
+                      [this, alive = weak(), asked = now(), member, to](base::Result<coord::Stat> done) {
                         if (!alive.lock()) return;
                         auto result = proto::SwapResult::conflict;
                         if (done) {
                           result = proto::SwapResult::done;
-                          swapped(to, done->version);
+                          swapped(to, done->version, asked);
                         } else if (done.error().code == base::Code::outcome_unknown) {
                           result = proto::SwapResult::unknown;
                         } else if (done.error().code == base::Code::unavailable) {

@@ -57,7 +57,9 @@ std::shared_ptr<const wire::MetadataTree> TableReplica::recent_tree(const model:
   return nullptr;
 }
 
-void TableReplica::config_seen(const proto::VersionedConfig& config) { feed(ConfigSeen{now(), config}); }
+void TableReplica::config_seen(base::Instant asked, const proto::VersionedConfig& config) {
+  feed(ConfigSeen{asked, config});
+}
 
 void TableReplica::tick() { feed(Tick{now(), host_.wall_ms()}); }
 

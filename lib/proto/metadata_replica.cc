@@ -42,7 +42,7 @@ void MetadataReplica::on(const ConfigSeen& in, Effects& out) {
     return;
   }
   regressed_.clear();
-  confirmed_ = in.now;
+  confirmed_ = std::max(confirmed_.value_or(in.asked), in.asked);
   config_ = in.config;
   if (config.metadata_txnid != seen_txnid_) {
     seen_txnid_ = config.metadata_txnid;

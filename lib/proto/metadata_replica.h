@@ -2,7 +2,7 @@
 // proposers ask it to store, and whether it may answer lookups (design/metadata.md).
 //
 // Use
-//   for (auto& e : replica.step(ConfigSeen{now, config})) perform(e);
+//   for (auto& e : replica.step(ConfigSeen{asked, config})) perform(e);
 //   Build    apply the request's operations to the file `base` (here, though perhaps not durable yet); answer Built
 //   Fetch    bring the file here from one of `from`, in their order, and verify its hash; answer Fetched
 //   Persist  make the file durable; answer Persisted
@@ -11,7 +11,7 @@
 //   Seen     remember durably that this was current once (S36)
 //   Delete   these files
 //   Alarm    an operator should look
-// The shell sends ConfigSeen for every read of TableConfig (after a sync), Tick once a second.
+// The shell sends ConfigSeen for every read of TableConfig (after a sync) and every own swap, Tick once a second.
 //
 // Invariants
 //   * A store is answered with success only once its file is durable here.
@@ -59,7 +59,9 @@ struct Tick {
   base::WallMs wall_ms = 0;
 };
 struct ConfigSeen {
-  base::Instant now;
+  // When the read (before its sync), or the own swap, was sent: it was current then or later. Not when the answer was
+  // looked at, which may have lain there while the process stood still (S32).
+  base::Instant asked;
   VersionedConfig config;
 };
 struct StoreAsked {
@@ -146,7 +148,7 @@ class MetadataReplica {
   bool current() const;
   bool regressed() const { return !regressed_.empty(); }
   const std::string& alarm() const { return regressed_; }
-  // When TableConfig was last read; none before the first time.
+  // What config() says was current then, or later; none before the first read.
   const std::optional<base::Instant>& confirmed() const { return confirmed_; }
   const std::optional<VersionedConfig>& config() const { return config_; }
   bool has(const model::TxnId& txnid) const { return files_.contains(txnid); }

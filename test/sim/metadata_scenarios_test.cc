@@ -106,6 +106,48 @@ TEST(SimMetadata, sim_s32_a_server_that_is_cut_off_says_so) {
   EXPECT_EQ(w.violated(), "");
 }
 
+// m3 stands still (a stopped process, a stalled host) with the answer to a read of TableConfig, or to its own swap, in
+// its socket, and goes on to answer lookups: what it learns so is as old as the question.
+void show_what_lay_unread(const std::function<void(MdWorld&)>& make_it_ask) {
+  size_t shown = 0;
+  for (int step = 0; step < 50; ++step) {
+    MdWorld w(1, quiet());
+    w.set_up();
+    told(w, option("majority"), 3);
+    w.scheduler().run_for(3s);
+    make_it_ask(w);
+    w.scheduler().run_for(step * 100us);
+    w.host("m3").process.pause(1200ms);  // within its session
+    EXPECT_EQ(told(w, {model::ops::SetOption{"write_level", "all"}}, 3).what, Told::What::made);
+    w.scheduler().run_for(100ms);
+    w.look_up("m3");
+    const auto got = w.ask("m3", model::MdGet{"t", {}, {}, false});
+    EXPECT_EQ(w.violated(), "") << "paused after " << step << " steps";
+    if (!got) continue;
+    const auto& reply = std::any_cast<const model::MdGetReply&>(*got);
+    if (reply.txnseq == w.current()->txnseq) continue;
+    ++shown;
+    EXPECT_GE(reply.age_ms, 1000U) << "paused after " << step << " steps";
+  }
+  EXPECT_GT(shown, 0U) << "m3 never showed an old map: the test has lost its case";
+}
+
+TEST(SimMetadata, sim_s32_a_read_whose_answer_lay_unread_does_not_make_the_map_young) {
+  show_what_lay_unread([](MdWorld& w) {
+    w.send("m3", model::MdGet{"t", {}, w.current()->txnseq.next(), false}, 3s, [](Network::Answer) {});
+  });
+}
+
+TEST(SimMetadata, sim_s32_a_swap_whose_answer_lay_unread_does_not_make_the_map_young) {
+  show_what_lay_unread([](MdWorld& w) {
+    model::MdChange request;
+    request.table = "t";
+    request.change = model::ChangeId::draw(w.scheduler().random());
+    request.ops = wire::encode_operations(option("one"));
+    w.send("m3", request, 3s, [](Network::Answer) {});
+  });
+}
+
 TEST(SimMetadata, sim_s36_a_service_restored_from_the_past_is_refused) {
   MdWorld w(1, quiet());
   w.set_up();

@@ -248,7 +248,7 @@ void MdWorld::request_now(Requester& requester) {
     requester.process.after(
         Duration(static_cast<int64_t>(random_.below(static_cast<uint64_t>(options_.think_max.count())))),
         [this, &requester] {
-          if (random_.chance(0.3)) look_up(requester);
+          if (random_.chance(0.3)) look_up(requester, any_server());
           request_now(requester);
         });
   };
@@ -315,18 +315,17 @@ void MdWorld::change(std::vector<model::Operation> ops, int tries, std::function
   ask_round(*requesters_.front(), std::move(asked));
 }
 
-// S32: an answer that does not say that it is stale shows what was current no longer ago than its age.
-void MdWorld::look_up(Requester& requester) {
+// S32: an answer that does not say that it is stale shows what was current no longer ago than its age. It was made when
+// it was asked for, at the earliest.
+void MdWorld::look_up(Requester& requester, const std::string& to) {
   model::MdGet request;
   request.table = kTable;
   const auto asked_at = scheduler_.now();
-  network_.call(requester.process, md_address({any_server()}), request, 3s, [this, asked_at](Network::Answer answer) {
+  network_.call(requester.process, md_address({to}), request, 3s, [this, asked_at](Network::Answer answer) {
     if (!answer) return;
     const auto& reply = std::any_cast<const model::MdGetReply&>(*answer);
     if (reply.stale) return violation("a stale answer to somebody who did not ask for one");
-    const auto age = std::chrono::milliseconds(reply.age_ms + 1);
-    // The answer may have been made when it was asked, at the earliest; a read that it rests on takes its time too.
-    const auto since = asked_at - age - 500ms;
+    const auto since = asked_at - std::chrono::milliseconds(reply.age_ms + 1);
     model::TxnSeq floor{0};
     for (size_t i = 0; i < chain_.size(); ++i)
       if (chain_at_[i] <= since) floor = chain_[i]->txnseq;

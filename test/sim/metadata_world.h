@@ -13,7 +13,7 @@
 //   * every committed file covers the keyspace, passes the validator, and has the hash that TableConfig says (S41)
 //   * a change that was said to be made is in the chain, one that was said not to be is not, none is in twice (S27,
 //   S28)
-//   * an answer that is not stale shows what was current within its age (S32)
+//   * an answer that is not stale shows what was current its age before the question, or later (S32)
 //   * at rest: every member has the current file, operations have ended, region nodes agree with the map
 #pragma once
 
@@ -79,6 +79,8 @@ class MdWorld {
               model::TxnId base = {});
   void send(const std::string& to, std::any request, Duration timeout, Network::Reply done);
   base::Result<std::any> ask(const std::string& to, std::any request, Duration timeout = 3s);
+  // Asks `to` for the map, and holds what comes against S32. From the process of requester 0.
+  void look_up(const std::string& to) { look_up(*requesters_.front(), to); }
   // The committed file, and TableConfig.
   const std::shared_ptr<const model::Metadata>& current() const { return chain_.back(); }
   const std::vector<std::shared_ptr<const model::Metadata>>& chain() const { return chain_; }
@@ -114,7 +116,7 @@ class MdWorld {
   void settle(Requester& requester, std::shared_ptr<Asked> asked, base::Error refusal);
   void tell(const Asked& asked, Told::What what, std::string text);
   std::vector<model::Operation> draw_operations();
-  void look_up(Requester& requester);
+  void look_up(Requester& requester, const std::string& to);
   void disturb();
   void partd_turn();
   std::string any_server();

@@ -57,6 +57,16 @@ TEST_F(MetadataReplicaTest, a_store_is_answered_once_it_is_durable) {
   EXPECT_EQ(step(ask(3, f)), Effects{yes(3)});  // a retry after a lost reply
 }
 
+// S32: a swap is sent while a read is under way, whose answer comes later.
+TEST_F(MetadataReplicaTest, what_it_knows_is_as_old_as_the_youngest_question_that_was_answered) {
+  open({info(base_)});
+  EXPECT_FALSE(r_.confirmed());
+  step(ConfigSeen{at(5), config(base_, 1)});
+  EXPECT_EQ(r_.confirmed(), at(5));
+  step(ConfigSeen{at(4), config(base_, 1)});
+  EXPECT_EQ(r_.confirmed(), at(5));
+}
+
 TEST_F(MetadataReplicaTest, a_store_that_did_not_get_to_the_disk_is_refused) {
   const auto f = next(base_);
   open({info(base_)});
