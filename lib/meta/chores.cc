@@ -11,6 +11,7 @@ namespace {
 // Operations that METADATA says are in progress; true: a split.
 std::map<model::AttemptId, bool> operations_of(const model::Metadata& map) {
   std::map<model::AttemptId, bool> out;
+  if (map.dropped) return out;
   for (const auto& p : map.partitions) {
     if (p.split) out[p.split->attempt] = true;
     for (const auto& m : p.moves) out[m.attempt] = false;
@@ -45,23 +46,20 @@ void Chores::tick(TableAgent& agent) {
     if (op.runner->ended()) {
       op.runner.reset();
       op.alone = false;
-      op.maybe_ours_until = now() + kMaybeOurs;
+      maybe_ours(op);
     }
   }
+  if (!host_.session().connected()) return;
   const auto* file = agent.current();
-  if (file == nullptr || !host_.session().connected()) return;
-  const auto map = file->map;
-  const bool first = agent.first_live_member();
-  if (map->dropped) {
-    table.operations.clear();
-    if (first) remove_dropped(agent, table, map);
-    return;
-  }
+  const auto map = file != nullptr ? file->map : nullptr;
   if (now() >= table.next_drive) {
     table.next_drive = now() + kDriveEvery;
-    drive(agent, table, *map);
+    give_back(agent, table);
+    if (map != nullptr) drive(agent, table, *map);
   }
-  if (!first) return;
+  const bool first = agent.first_live_member();
+  if (map == nullptr || !first) return;
+  if (map->dropped) return remove_dropped(agent, table, map);
   if (now() >= table.next_sweep) {
     table.next_sweep = now() + kSweepEndedEvery;
     if (!map->ended.empty()) sweep_ended(agent, table, *map);
@@ -75,6 +73,14 @@ void Chores::tick(TableAgent& agent) {
 
 // --- driving ----------------------------------------------------------------------------------------------
 
+void Chores::maybe_ours(Watched& op) { op.maybe_ours_until = now() + kMaybeOurs + host_.session().timeout(); }
+
+// Whatever became of our place in the list, and of our map: the task is our session's.
+void Chores::give_back(TableAgent& agent, Table& table) {
+  for (auto& [attempt, op] : table.operations)
+    if (now() < op.maybe_ours_until && !op.runner && !op.asking) look_for_task(agent, table, attempt);
+}
+
 void Chores::drive(TableAgent& agent, Table& table, const model::Metadata& map) {
   const auto now_there = operations_of(map);
   for (auto& [attempt, op] : table.operations) op.in_metadata = now_there.contains(attempt);
@@ -82,8 +88,6 @@ void Chores::drive(TableAgent& agent, Table& table, const model::Metadata& map) 
     const auto& op = entry.second;
     return !op.in_metadata && !op.runner && op.maybe_ours_until <= at;
   });
-  for (auto& [attempt, op] : table.operations)
-    if (now() < op.maybe_ours_until && !op.runner && !op.asking) look_for_task(agent, table, attempt);
   if (!agent.first_live_member()) return;
   for (const auto& [attempt, is_split] : now_there) {
     if (table.operations.size() >= kDrivenAtOnce && !table.operations.contains(attempt)) break;
@@ -107,11 +111,13 @@ void Chores::look_for_task(TableAgent& agent, Table& table, const model::Attempt
         op.asking = false;
         // Our own, though nothing drives under it: an answer was lost. Give it back, and take it properly.
         if (there && there->ephemeral_owner == host_.session().session_id() && !op.runner) {
+          maybe_ours(op);
           host_.session().remove(host_.layout().op_task(attempt), coord::kAnyVersion,
                                  [](base::Result<base::Nothing>) {});
           return;
         }
-        if (there || there.error().code != base::Code::not_found || !op.in_metadata || !t->agent->first_live_member()) {
+        if (there || there.error().code != base::Code::not_found || !op.in_metadata || t->agent->current() == nullptr ||
+            !t->agent->first_live_member()) {
           op.alone = false;
           return;
         }

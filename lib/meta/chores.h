@@ -23,7 +23,7 @@ namespace cantle::meta {
 
 constexpr base::Duration kUndrivenFor = std::chrono::seconds(5);
 constexpr base::Duration kDriveEvery = std::chrono::seconds(1);
-constexpr base::Duration kMaybeOurs = std::chrono::seconds(30);
+constexpr base::Duration kMaybeOurs = std::chrono::seconds(30);  // and the time for which a session can be cut off
 constexpr base::Duration kSweepEndedEvery = std::chrono::seconds(3);
 constexpr base::Duration kRegionsEvery = std::chrono::minutes(10);
 constexpr base::Duration kRegionsKept = std::chrono::hours(24);
@@ -48,7 +48,8 @@ class Chores {
     base::Instant alone_since;  // since when no task was seen
     bool asking = false, alone = false;
     // Until then our session may have a task that nobody drives under: a runner ended, and its removal may be lost, or
-    // its creation come later than everything that we have read since.
+    // its creation come later than everything that we have read since. That nobody else can drive meanwhile does not
+    // depend on whether we are still a member, or have the current map.
     base::Instant maybe_ours_until;
     bool in_metadata = true;
     std::unique_ptr<OpRunner> runner;
@@ -62,6 +63,8 @@ class Chores {
   };
 
   void drive(TableAgent& agent, Table& table, const model::Metadata& map);
+  void maybe_ours(Watched& op);
+  void give_back(TableAgent& agent, Table& table);
   void look_for_task(TableAgent& agent, Table& table, const model::AttemptId& attempt);
   void sweep_ended(TableAgent& agent, Table& table, const model::Metadata& map);
   void reconcile(TableAgent& agent, Table& table, std::shared_ptr<const model::Metadata> map);

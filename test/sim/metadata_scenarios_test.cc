@@ -234,6 +234,30 @@ TEST(SimMetadata, sim_s39_a_task_that_comes_late_keeps_nobody_from_driving) {
   }
 }
 
+// The creation of m1's task comes late: m1 has left the list by then, and follows the map no longer.
+TEST(SimMetadata, sim_s39_a_task_that_comes_to_one_who_has_left_keeps_nobody_from_driving) {
+  for (uint64_t seed = 1; seed <= 20; ++seed) {
+    MdWorld w(seed, quiet());
+    w.set_up();
+    base::SeededRandom random(seed);
+    const auto op = model::draw_split(w.current()->partitions.front(), "m", {{"p3"}, {"p4"}, {"p5"}}, {}, random);
+    ASSERT_EQ(told(w, {op}, 3).what, Told::What::made);
+    w.set_partds(false);
+    w.scheduler().run_for(4s);
+    w.coord().faults().late_change = 1;
+    w.scheduler().run_for(std::chrono::milliseconds(800 + 100 * seed));
+    w.coord().faults().late_change = 0;
+    EXPECT_TRUE(w.wait([&] { return w.ask("m2", model::MdLeave{"t", {"m1"}}).has_value(); }, 5s));
+    EXPECT_EQ(told(w, option("one"), 3).what, Told::What::made);
+    w.scheduler().run_for(3s);
+    w.set_partds(true);
+    w.finish();
+    EXPECT_EQ(w.violated(), "") << "seed " << seed;
+    EXPECT_EQ(w.config().metadata_servers.size(), 2U);
+    EXPECT_EQ(w.current()->partitions.size(), 2U);
+  }
+}
+
 TEST(SimMetadata, sim_s41_no_committed_map_has_a_hole_or_an_overlap) {
   run_seeds("metadata s41", 40, [](uint64_t seed) {
     MdOptions o;
