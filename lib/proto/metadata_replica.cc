@@ -220,14 +220,15 @@ void MetadataReplica::on(const Tick& in, Effects& out) {
 
 void MetadataReplica::on(const Aborted& in, Effects& out) {
   const auto it = files_.find(in.txnid);
-  if (it == files_.end() || !lost(it->second)) return;  // kept: its swap may be under way (S27); a sweep looks again
+  if (it == files_.end() || !lost(it->second, chain()))
+    return;  // kept: its swap may be under way (S27); a sweep looks again
   files_.erase(it);
   out.emplace_back(Delete{{in.txnid}});
 }
 
 // Txnids of the chain, as far back from the current file as they are here.
-std::map<model::TxnSeq, model::TxnId> MetadataReplica::chain() const {
-  std::map<model::TxnSeq, model::TxnId> out;
+MetadataReplica::Chain MetadataReplica::chain() const {
+  Chain out;
   if (!config_) return out;
   auto txnid = config_->config.metadata_txnid;
   out[config_->config.metadata_txnseq] = txnid;
@@ -239,12 +240,11 @@ std::map<model::TxnSeq, model::TxnId> MetadataReplica::chain() const {
 }
 
 // It will never be current, and never was: the committed txnseq has reached its own, and the chain has another there.
-bool MetadataReplica::lost(const FileInfo& file) const {
+bool MetadataReplica::lost(const FileInfo& file, const Chain& links) const {
   if (!config_ || regressed()) return false;
   const auto& config = config_->config;
   if (MUTANT("sweep_by_txnid_only")) return file.txnid != config.metadata_txnid;
   if (file.txnid == config.metadata_txnid || file.txnseq > config.metadata_txnseq) return false;
-  const auto links = chain();
   const auto at = links.find(file.txnseq);
   return at != links.end() && at->second != file.txnid;
 }
@@ -253,12 +253,13 @@ void MetadataReplica::sweep(base::WallMs wall_ms, Effects& out) {
   if (!config_ || regressed()) return;
   const auto& config = config_->config;
   const auto keep_ms = static_cast<base::WallMs>(base::to_ms(kFilesKeptFor));
+  const auto links = chain();
   std::vector<model::TxnId> gone;
   for (const auto& [txnid, file] : files_) {
     if (gone.size() >= kFilesDeletedAtOnce) break;
     const bool recent =
         file.txnseq.value + kFilesKept > config.metadata_txnseq.value || file.stored_ms + keep_ms > wall_ms;
-    if (lost(file) || (!recent && txnid != config.metadata_txnid && file.txnseq < config.metadata_txnseq))
+    if (lost(file, links) || (!recent && txnid != config.metadata_txnid && file.txnseq < config.metadata_txnseq))
       gone.push_back(txnid);
   }
   for (const auto& txnid : gone) files_.erase(txnid);

@@ -185,8 +185,9 @@ class MetadataReplica {
   void persist(Wanted& wanted, replica::Effects& out);
   void settle(model::TxnId txnid, const base::Status& status, replica::Effects& out);
   void sweep(base::WallMs wall_ms, replica::Effects& out);
-  bool lost(const replica::FileInfo& file) const;
-  std::map<model::TxnSeq, model::TxnId> chain() const;
+  using Chain = std::map<model::TxnSeq, model::TxnId>;
+  bool lost(const replica::FileInfo& file, const Chain& links) const;
+  Chain chain() const;
 
   model::ServerId self_;
   std::map<model::TxnId, replica::FileInfo> files_;  // durable
