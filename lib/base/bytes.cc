@@ -5,6 +5,7 @@
 #include <xxhash.h>
 
 #include <cstring>
+#include <memory>
 
 #include "lib/base/check.h"
 
@@ -139,9 +140,14 @@ uint32_t crc32c(std::string_view bytes, uint32_t crc) {
 }
 
 Sha256 sha256(std::string_view bytes) {
+  // Finding the algorithm by its name and making a context cost more than hashing a few hundred bytes.
+  static EVP_MD* const algorithm = EVP_MD_fetch(nullptr, "SHA256", nullptr);
+  thread_local const std::unique_ptr<EVP_MD_CTX, decltype(&EVP_MD_CTX_free)> context(EVP_MD_CTX_new(), EVP_MD_CTX_free);
   Sha256 out{};
   unsigned int n = 0;
-  CHECK(EVP_Digest(bytes.data(), bytes.size(), out.data(), &n, EVP_sha256(), nullptr) == 1);
+  CHECK(EVP_DigestInit_ex2(context.get(), algorithm, nullptr) == 1);
+  CHECK(EVP_DigestUpdate(context.get(), bytes.data(), bytes.size()) == 1);
+  CHECK(EVP_DigestFinal_ex(context.get(), out.data(), &n) == 1);
   CHECK(n == out.size());
   return out;
 }
