@@ -11,9 +11,9 @@
 
 namespace {
 
-constexpr size_t kHead = 16, kStep = 16, kSmallMax = 1024, kLargeMax = 16384, kChunk = size_t{1} << 20;
+constexpr size_t kHead = 16, kStep = 16, kSmallMax = 1024, kLargeMax = size_t{1} << 20, kChunk = size_t{1} << 20;
 constexpr size_t kSmallLists = kSmallMax / kStep + 1;
-constexpr size_t kLists = kSmallLists + 4;  // 2, 4, 8, 16 KiB
+constexpr size_t kLists = kSmallLists + 10;  // 2, 4, 8 … 1024 KiB
 constexpr uint64_t kNoList = UINT64_MAX;
 
 struct Block {
@@ -53,6 +53,10 @@ void* take(size_t size) {
   Block* block = mine.free[list];
   if (block) {
     mine.free[list] = block->next;
+  } else if (room > kChunk / 8) {
+    block = static_cast<Block*>(std::malloc(room + kHead));
+    if (!block) throw std::bad_alloc();
+    block->list = list;
   } else {
     if (mine.left < room + kHead) {
       mine.at = static_cast<char*>(std::malloc(kChunk));
