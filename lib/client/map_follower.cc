@@ -20,7 +20,6 @@ struct MapFollower::Core : std::enable_shared_from_this<MapFollower::Core> {
   io::Timer timer;
   base::SystemRandom random;
   MdClient::MapPtr map;
-  base::Instant confirmed;
   model::TxnSeq wanted;
   bool looking = false, again = false, armed = false, gone = false;
   std::string alarm;
@@ -89,7 +88,6 @@ struct MapFollower::Core : std::enable_shared_from_this<MapFollower::Core> {
                                                           to_string(now_there->txnseq) + ", but was at " +
                                                           to_string(options.seen) + " before"));
     alarm.clear();
-    confirmed = loop.now();
     if (map && map->txnid == now_there->txnid) return;
     map = now_there;
     options.uuid = map->table;
@@ -113,7 +111,6 @@ MapFollower::MapFollower(MdClient& client, std::string table, FollowerEvents eve
 MapFollower::~MapFollower() = default;
 
 const MdClient::MapPtr& MapFollower::map() const { return core_->map; }
-base::Instant MapFollower::confirmed() const { return core_->confirmed; }
 
 void MapFollower::hint(model::TxnSeq at_least) {
   if (at_least > core_->wanted) core_->wanted = at_least;

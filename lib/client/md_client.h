@@ -120,8 +120,6 @@ class MapFollower {
   const MdClient::MapPtr& map() const;  // null before the first
   // Something may have changed: a `map.changed`, a request with a higher txnseq. Looks now.
   void hint(model::TxnSeq at_least = {});
-  // When TableConfig was last read and found to name the map in hand.
-  base::Instant confirmed() const;
 
  private:
   struct Core;
