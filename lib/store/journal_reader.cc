@@ -39,6 +39,7 @@ struct PartLog {
 struct Origin {
   PartitionId parent;
   LogPoint at;
+  uint64_t segment = 0;  // where the divide stands
 };
 
 }  // namespace
@@ -50,7 +51,7 @@ struct JournalReader::Impl {
   base::Result<bool> scan_segment(const JournalPosition& end);
   base::Status take(const Frame& frame, SegmentScanner& scanner);
   void take_data(const Frame& frame);
-  base::Status take_divide(std::string_view payload);
+  base::Status take_divide(std::string_view payload, uint64_t segment);
   void take_image(std::string_view payload);
   void forget_below(uint64_t segment);
   base::Result<std::shared_ptr<File>> open(uint64_t segment);
@@ -69,6 +70,7 @@ struct JournalReader::Impl {
 
   Disk& disk;
   JournalPosition seen;  // sequence 0: nothing yet
+  uint64_t kept = 0;     // the first segment; what stood in those before it is gone
   std::map<PartitionId, PartLog> logs;
   std::map<PartitionId, Origin> origins;
   std::vector<Divided> divides;
@@ -148,7 +150,7 @@ base::Status JournalReader::Impl::take(const Frame& frame, SegmentScanner&) {
     damaged++;
     return ok();
   }
-  if (!image) return take_divide(payload);
+  if (!image) return take_divide(payload, frame.at.segment);
   take_image(payload);
   return ok();
 }
@@ -171,7 +173,7 @@ void JournalReader::Impl::take_image(std::string_view payload) {
   std::erase_if(logs, [&](const auto& entry) { return !listed.contains(entry.first); });
 }
 
-base::Status JournalReader::Impl::take_divide(std::string_view payload) {
+base::Status JournalReader::Impl::take_divide(std::string_view payload, uint64_t segment) {
   TRY_ASSIGN(const auto note, decode_note(payload));
   Divided d;
   d.attempt = note.attempt;
@@ -182,8 +184,8 @@ base::Status JournalReader::Impl::take_divide(std::string_view payload) {
   d.point = note.point;
   d.has_low = !note.low.assignment.none();
   d.has_high = !note.high.assignment.none();
-  if (d.has_low) origins[d.low] = {d.parent, d.at};
-  if (d.has_high) origins[d.high] = {d.parent, d.at};
+  if (d.has_low) origins[d.low] = {d.parent, d.at, segment};
+  if (d.has_high) origins[d.high] = {d.parent, d.at, segment};
   divides.push_back(std::move(d));
   return ok();
 }
@@ -205,6 +207,7 @@ void JournalReader::Impl::take_data(const Frame& frame) {
 }
 
 void JournalReader::Impl::forget_below(uint64_t segment) {
+  kept = std::max(kept, segment);
   files.erase(files.begin(), files.lower_bound(segment));
   for (auto it = logs.begin(); it != logs.end();) {
     auto& log = it->second;
@@ -296,8 +299,10 @@ uint64_t JournalReader::damaged_places() const { return impl_->damaged; }
 
 std::optional<LogPoint> JournalReader::end(const PartitionId& partition) const {
   if (const auto* log = impl_->own(partition); log != nullptr && log->any()) return log->end;
-  if (const auto it = impl_->origins.find(partition); it != impl_->origins.end()) return it->second.at;
-  return std::nullopt;
+  // Divided, and nothing since; unless what came since is gone with the divide.
+  const auto it = impl_->origins.find(partition);
+  if (it == impl_->origins.end() || it->second.segment < impl_->kept) return std::nullopt;
+  return it->second.at;
 }
 
 std::optional<Lsn> JournalReader::oldest(const PartitionId& partition) const {

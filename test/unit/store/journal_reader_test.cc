@@ -187,6 +187,34 @@ TEST(JournalReader, what_was_retired_is_gone_and_not_an_error) {
   EXPECT_EQ(keys(*fresh, 1, 201).back(), "199");
 }
 
+// The log of a child whose own blocks are gone does not end at the divide: where it ends the index knows.
+TEST(JournalReader, what_came_after_a_divide_and_was_retired_is_not_taken_for_nothing) {
+  Read s;
+  s.config.retention_bytes = 1;
+  s.kill();
+  ASSERT_TRUE(s.open());
+  ASSERT_TRUE(s.write(1, "a", "v"));
+  ASSERT_TRUE(s.engine->divide(partition(1), id_of<model::AttemptId>(1), "m", {partition(2), {2}, assignment(2)},
+                               {partition(3), {3}, assignment(3)}, nullptr));
+  s.run();
+  s.advance();
+  auto late = std::move(*JournalReader::open(s.disk));
+  ASSERT_TRUE(late->advance(s.engine->status().head));
+  EXPECT_EQ(s.reader->end(partition(2))->lsn.value, 1U);
+  ASSERT_TRUE(s.write(2, "c", "v"));
+  s.advance();
+  EXPECT_EQ(s.reader->end(partition(2))->lsn.value, 2U);
+  for (int i = 0; i < 200; i++) {
+    ASSERT_TRUE(s.write(3, "n" + std::to_string(i), std::string(2000, 'x')));
+    if (i % 10 == 0) s.pass(std::chrono::seconds(6));
+  }
+  s.advance();
+  EXPECT_FALSE(s.reader->end(partition(2)));
+  EXPECT_GT(s.reader->end(partition(3))->lsn.value, 200U);
+  ASSERT_TRUE(late->advance(s.engine->status().head));  // which never saw that block
+  EXPECT_FALSE(late->end(partition(2)));
+}
+
 TEST(JournalReader, goes_on_over_restarts_of_the_writer) {
   Read s;
   std::vector<std::string> expected;
