@@ -27,9 +27,11 @@ MdWorld::MdWorld(uint64_t seed, MdOptions options)
       random_(seed * 977 + 5) {
   coord_.faults().session_timeout = 2s;
   for (const auto& dir : layout_.skeleton()) coord_.put(dir, "");
+  base::SeededRandom clocks(seed * 577 + 3);
   for (size_t i = 0; i < options_.servers; ++i) {
     hosts_.push_back(std::make_unique<MdHost>(scheduler_, "m" + std::to_string(i + 1)));
     auto& host = *hosts_.back();
+    host.process.host_clock().drift = (static_cast<double>(clocks.below(2001)) - 1000.0) * 1e-6;
     host.process.on_death([this, &host] {
       scheduler_.after(0ns, [&host, life = host.process.life()] {
         if (!host.process.alive() && host.process.life() == life) host.node.reset();
@@ -325,7 +327,8 @@ void MdWorld::look_up(Requester& requester, const std::string& to) {
     if (!answer) return;
     const auto& reply = std::any_cast<const model::MdGetReply&>(*answer);
     if (reply.stale) return violation("a stale answer to somebody who did not ask for one");
-    const auto since = asked_at - std::chrono::milliseconds(reply.age_ms + 1);
+    const std::chrono::milliseconds age(reply.age_ms + 1);
+    const auto since = asked_at - age - age / 500;  // its clock may be slow
     model::TxnSeq floor{0};
     for (size_t i = 0; i < chain_.size(); ++i)
       if (chain_at_[i] <= since) floor = chain_[i]->txnseq;
