@@ -94,12 +94,14 @@ base::Result<std::shared_ptr<Env>> Env::open(const std::string& dir) {
 
   auto& known = registry();
   const Key key{st.st_dev, st.st_ino};
+  std::shared_ptr<Env> shared;
   std::unique_lock lock(known.mutex);  // held over the opening: two threads must not open it at once
-  const auto being_closed = [&] { return known.open.contains(key) && known.open[key].expired(); };
-  known.closed.wait(lock, [&] { return !being_closed(); });
-  if (const auto it = known.open.find(key); it != known.open.end()) {
-    if (auto env = it->second.lock()) return env;
-  }
+  known.closed.wait(lock, [&] {        // its last owner may let it go at any moment: hence one look, which keeps it
+    const auto it = known.open.find(key);
+    if (it != known.open.end()) shared = it->second.lock();
+    return it == known.open.end() || shared != nullptr;
+  });
+  if (shared) return shared;
   std::unique_ptr<Env> made(new Env);
   auto opened = made->open_files(dir);
   if (!opened) return fail(std::move(opened).error().wrap("coordination directory " + dir));

@@ -9,6 +9,7 @@
 
 #include <array>
 #include <cerrno>
+#include <condition_variable>
 #include <cstring>
 #include <map>
 #include <mutex>
@@ -283,10 +284,12 @@ class LmdbIndex final : public Index {
   std::shared_ptr<Env> env_;
 };
 
-// One environment a file and process.
+// One environment a file and process. That holds for one that is being closed, too: with its files it closes the locks
+// of the process, those of an environment that was opened meanwhile among them.
 struct Registry {
   std::mutex mutex;
-  std::map<std::string, std::weak_ptr<Env>> envs;
+  std::condition_variable closed;
+  std::map<std::string, std::weak_ptr<Env>> envs;  // an expired one is being closed
 };
 Registry& registry() {
   static Registry r;
@@ -344,14 +347,14 @@ base::Status check_size(Env& env) {
   return ok();
 }
 
-base::Result<std::shared_ptr<Env>> open_env(const std::string& dir, const LmdbOptions& options) {
+base::Result<std::unique_ptr<Env>> open_env(const std::string& dir, const LmdbOptions& options) {
   const auto data = dir + "/data.mdb";
   const bool fresh = ::access(data.c_str(), F_OK) != 0;
   if (fresh && !options.write) return fail(Code::not_found, "index " + dir + ": not made yet");
   if (options.write && ::mkdir(dir.c_str(), 0750) != 0 && errno != EEXIST)
     return fail(errno_error("making " + dir, errno));
   if (options.write && !fresh) drop_cache(data);
-  auto env = std::make_shared<Env>();
+  auto env = std::make_unique<Env>();
   env->dir = dir;
   env->write = options.write;
   int rc = mdb_env_create(&env->env);
@@ -380,12 +383,23 @@ base::Result<std::unique_ptr<Index>> open_lmdb(const std::string& dir, const Lmd
   static const std::vector<Db> kAll = {Db::records, Db::pieces,  Db::samples, Db::partitions,
                                        Db::series,  Db::extents, Db::meta};
   auto& r = registry();
-  const std::lock_guard lock(r.mutex);
-  std::shared_ptr<Env> env;
-  if (const auto it = r.envs.find(file_identity(dir + "/data.mdb")); it != r.envs.end()) env = it->second.lock();
+  std::shared_ptr<Env> env;  // before the lock, which it wants when it is let go
+  std::unique_lock lock(r.mutex);
+  r.closed.wait(lock, [&] {
+    const auto it = r.envs.find(file_identity(dir + "/data.mdb"));
+    if (it != r.envs.end()) env = it->second.lock();
+    return it == r.envs.end() || env != nullptr;
+  });
   if (env == nullptr) {
-    TRY_ASSIGN(env, open_env(dir, options));
-    r.envs[file_identity(dir + "/data.mdb")] = env;
+    TRY_ASSIGN(auto opened, open_env(dir, options));
+    const auto identity = file_identity(dir + "/data.mdb");
+    env = std::shared_ptr<Env>(opened.release(), [identity](Env* e) {
+      delete e;
+      const std::lock_guard closing(registry().mutex);
+      registry().envs.erase(identity);
+      registry().closed.notify_all();
+    });
+    r.envs[identity] = env;
   } else if (options.write && !env->write) {
     return fail(Code::conflict, "index " + dir + ": open for reading in this process already");
   }

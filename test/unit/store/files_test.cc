@@ -5,8 +5,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <filesystem>
+#include <fstream>
 #include <thread>
+#include <vector>
 
 #include "lib/store/data_dir.h"
 #include "lib/store/live_page.h"
@@ -341,6 +344,34 @@ TEST(LmdbIndex, one_environment_a_process_however_many_ask) {
   auto reader = (*again)->reader();
   ASSERT_TRUE(reader->renew());
   EXPECT_EQ(reader->get(Db::records, "a").value(), "1");
+}
+
+int mappings_of(const std::string& path) {
+  std::ifstream maps("/proc/self/maps");
+  int n = 0;
+  for (std::string line; std::getline(maps, line);) n += line.ends_with(path) ? 1 : 0;
+  return n;
+}
+
+// With its files, an environment that is closed loses the locks that keep other processes from taking this one's slots
+// for those of a dead reader.
+TEST(LmdbIndex, one_that_is_being_closed_by_another_thread_is_not_opened_beside) {
+  Dir dir;
+  fill(dir.path + "/index");
+  const auto lock_file = std::filesystem::canonical(dir.path + "/index/lock.mdb").string();
+  const auto open = [&] { return open_lmdb(dir.path + "/index", {.write = false, .map_bytes = 64 << 20}); };
+  std::atomic<bool> stop{false};
+  std::atomic<int> most{0}, failed{0};
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 2; i++)
+    threads.emplace_back([&] {
+      while (!stop) failed += open() ? 0 : 1;
+    });
+  for (int i = 0; i < 5000; i++) most = std::max(most.load(), mappings_of(lock_file));
+  stop = true;
+  for (auto& thread : threads) thread.join();
+  EXPECT_EQ(failed, 0);
+  EXPECT_EQ(most, 1);
 }
 
 TEST(LmdbIndex, slots_of_dead_readers_are_taken_back) {  // R10
