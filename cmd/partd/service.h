@@ -265,12 +265,13 @@ class Service {
   base::Instant began_;
 
   store::RealDisk disk_;
+  std::unique_ptr<store::DataDir> dir_;  // its lock is let go when the threads below have ended, not before
   store::ThreadExecutor executor_;
   std::unique_ptr<store::LmdbIndexFactory> indexes_;
-  std::unique_ptr<store::DataDir> dir_;
   std::unique_ptr<store::LivePage> page_;
   std::unique_ptr<store::Engine> engine_;
   std::unique_ptr<store::PositionStore> positions_;
+  std::string positions_trouble_;  // why they cannot be read, as it was said
   StateFile state_;
   bool store_read_only_ = false;
 

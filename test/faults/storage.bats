@@ -64,6 +64,30 @@ flip_byte() { # FILE OFFSET
   done
 }
 
+@test "a server that ends at once keeps its directory until its last thread has ended" {
+  one_server
+  local pid tracer
+  pid=$(cut -d' ' -f1 "$CLUSTER_DIR/run/p1.pid")
+  spawn "$BATS_TEST_TMPDIR/strace.err" strace -f -o "$BATS_TEST_TMPDIR/strace" -e trace=pwritev,fdatasync \
+    -P "$(segment_file p1 1)" -e inject=fdatasync:delay_enter=4s -p "$pid"
+  tracer=$SPAWN_PID
+  wait_for 10 grep -q attached "$BATS_TEST_TMPDIR/strace.err"
+  spawn "$BATS_TEST_TMPDIR/put" partc put t k v --timeout 10s
+  wait_for 10 grep -q 'pwritev.* = ' "$BATS_TEST_TMPDIR/strace" # the sync comes next, and takes its time
+  kill -TERM "$pid"
+  wait_for 5 grep -q 'stopping' "$CLUSTER_DIR/run/p1.log"
+  kill -TERM "$pid"
+  wait_for 5 grep -q 'stop-now' "$CLUSTER_DIR/run/p1.log"
+  until grep -q DELAYED "$BATS_TEST_TMPDIR/strace"; do
+    if flock -n "$CLUSTER_DIR/p1/id.lock" true; then
+      grep -q DELAYED "$BATS_TEST_TMPDIR/strace" || fail "the directory was let go before its last sync had ended"
+    fi
+    sleep "$WAIT_POLL"
+  done
+  wait_for 20 flock -n "$CLUSTER_DIR/p1/id.lock" true
+  wait "$tracer" || true
+}
+
 @test "R03: a torn tail of every sort is cut, and what is written after it stays" {
   one_server
   records "$INPUT" 20 100
