@@ -6,6 +6,7 @@
 
 #include "lib/base/bytes.h"
 #include "lib/io/loop.h"
+#include "lib/io/timer.h"
 #include "lib/store/direct_reader.h"
 #include "lib/store/engine.h"
 #include "lib/store/lmdb_index.h"
@@ -23,6 +24,8 @@ constexpr uint32_t kPageRecords = 10000;
 constexpr size_t kChunkBytes = size_t{1} << 20;
 constexpr size_t kStdinBytes = size_t{64} << 10;
 constexpr base::Duration kRestoreLimit = std::chrono::minutes(60);
+constexpr base::Duration kTickEvery = std::chrono::milliseconds(50);
+constexpr base::Duration kKeepAll = std::chrono::hours(24 * 365 * 100);
 
 bool named(const Offline& what, const store::TenureId& id) {
   return to_string(id.partition).rfind(what.partition, 0) == 0;
@@ -149,7 +152,13 @@ namespace {
 class Restoring {
  public:
   Restoring(io::Loop& loop, store::Engine& engine, store::Tenure tenure)
-      : loop_(loop), engine_(engine), tenure_(std::move(tenure)) {}
+      : loop_(loop), engine_(engine), tenure_(std::move(tenure)), tick_(loop, [this] { engine_.tick(); }) {
+    // After that nothing that was appended is called back any more.
+    engine_.on_fatal([this](const base::Error& error) {
+      if (error_) error_ = base::fail(base::Error(error).wrap("the store failed"));
+    });
+    tick_.start(kTickEvery, kTickEvery);
+  }
 
   base::Status take(const wire::SnapshotParser::Item& item) {
     if (const auto* head = std::get_if<wire::SnapshotHead>(&item)) {
@@ -167,6 +176,17 @@ class Restoring {
   base::Status finish() {
     return wait([&] { return under_way_ == 0; });
   }
+  // Applies everything and marks the root clean.
+  base::Status end() {
+    bool down = false;
+    base::Status stopped = base::ok();
+    engine_.shutdown([&](base::Status status) {
+      stopped = std::move(status);
+      down = true;
+    });
+    TRY(wait([&] { return down; }));
+    return stopped;
+  }
 
  private:
   base::Status append(std::string records, uint32_t count) {
@@ -176,8 +196,8 @@ class Restoring {
         if (!durable && error_) error_ = base::fail(durable.error());
       });
       if (lsn) break;
+      if (!error_) return error_;
       if (lsn.error().code != Code::overloaded) return base::fail(std::move(lsn).error());
-      engine_.tick();
       loop_.run_for(std::chrono::milliseconds(20), [] { return false; });
     }
     under_way_++;
@@ -195,6 +215,7 @@ class Restoring {
   store::Tenure tenure_;
   uint64_t taken_ = 0, outside_ = 0, under_way_ = 0;
   base::Status error_ = base::ok();
+  io::Timer tick_;
 };
 
 base::Status read_snapshot(Restoring& into) {
@@ -228,17 +249,14 @@ base::Result<int> restore(const Offline& what) {
                                  [&](auto fn) { loop.defer(std::move(fn)); });
   store::LmdbIndexFactory indexes(what.index_dir.empty() ? what.data_dir + "/" + std::string(store::kIndexDir)
                                                          : what.index_dir);
-  TRY_ASSIGN(auto engine, store::Engine::open({disk, indexes, executor, loop}, {}, dir->identity()));
+  store::EngineConfig config;
+  config.retention_time = kKeepAll;  // what the journal need not keep is the server's to say
+  config.retention_bytes = UINT64_MAX;
+  TRY_ASSIGN(auto engine, store::Engine::open({disk, indexes, executor, loop}, config, dir->identity()));
   TRY_ASSIGN(auto tenure, only(what, engine->tenures()));
   Restoring restoring(loop, *engine, std::move(tenure));
   const auto read = read_snapshot(restoring);
-  bool down = false;
-  base::Status stopped = base::ok();
-  engine->shutdown([&](base::Status status) {
-    stopped = std::move(status);
-    down = true;
-  });
-  loop.run_for(kRestoreLimit, [&] { return down; });
+  auto stopped = restoring.end();
   TRY(read);
   TRY(stopped);
   daemon::print_object(what.format, {{"restored", restoring.taken()}, {"outside", restoring.outside()}});

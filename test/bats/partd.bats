@@ -1,5 +1,6 @@
 #!/usr/bin/env bats
 # partd: what any MessagePack-RPC client meets, and the verbs on a data directory.
+# bats file_tags=san
 load ../lib/cluster
 
 setup_file() {
@@ -222,6 +223,28 @@ all_keys() {
   run -0 partd verify --data-dir "$dir"
   server start "$at"
   run -3 partc get solo snap # the deletion is newer
+}
+
+@test "a restore whose disk refuses a sync ends with an error, whichever file it is of" {
+  local at dir id segment file
+  at=$(holder solo)
+  dir=$CLUSTER_DIR/$at
+  id=$(rpc "$at" status '{"table":"solo"}' | jq -r '.tables[0].partitions[0].id' | python3 -c 'import sys; print(sys.stdin.read()[:-1].encode("latin-1").hex())')
+  rpc "$at" put '{"table":"solo","key":"synced","value":"kept","level":1}' >/dev/null
+  wait_for 10 sh -c "partd snapshot --data-dir $dir --partition $id | grep -q synced"
+  partd snapshot --data-dir "$dir" --partition "$id" >"$BATS_TEST_TMPDIR/snap"
+  server stop "$at"
+  segment=$(partd dump-journal --data-dir "$dir" --json | jq -rs 'last | .at | split(":")[0]')
+  for file in "$(printf '%s/journal/%012d.seg' "$dir" "$segment")" "$dir/index/data.mdb" "$dir/journal/root"; do
+    run timeout 20 strace -f -qq -o "$BATS_TEST_TMPDIR/strace" -P "$file" -e trace=fdatasync,fsync \
+      -e inject=fdatasync,fsync:error=EIO partd restore --data-dir "$dir" --partition "$id" --log-level error <"$BATS_TEST_TMPDIR/snap"
+    assert grep -q INJECTED "$BATS_TEST_TMPDIR/strace"
+    assert_failure
+    [ "$status" != 124 ] || fail "it waits for what will not come: $file"
+  done
+  run -0 partd verify --data-dir "$dir"
+  server start "$at"
+  run -0 partc get solo synced
 }
 
 @test "a wiped directory under an old name, and a missing id file, end with status 78" {
