@@ -152,17 +152,19 @@ void Source::detach() {
 
 void Source::Impl::wait_on(std::shared_ptr<store::LivePage> p, std::function<void()> moved) {
   waiting = std::make_shared<std::atomic<bool>>(true);
-  // One notice under way at a time: a busy journal moves thousands of times a second.
+  // One notice under way at a time: a busy journal moves thousands of times a second. What moves after the notice was
+  // posted and before the loop takes it is told by it: the loop looks at the page only then.
   auto pending = std::make_shared<std::atomic<bool>>(false);
   waiter = std::thread([this, p, go = waiting, pending, moved = std::move(moved)] {
     uint32_t seen = p->read().changes;
     while (go->load()) {
       p->wait(seen, kPageWaitMs);
       const uint32_t now = p->read().changes;
-      if (now == seen || !go->load() || pending->exchange(true)) continue;
-      seen = now;
+      if (now == seen || !go->load()) continue;
+      seen = now;  // in any case: to wait for less would be to spin until the loop has come to it
+      if (pending->exchange(true)) continue;
       loop.post([go, pending, moved] {
-        pending->store(false);
+        pending->exchange(false);  // and not store(): what the thread saw before its exchange, moved() sees
         if (go->load()) moved();
       });
     }
