@@ -310,7 +310,12 @@ void Service::notify_pusher(std::string_view method, std::string_view params) {
 void Service::read_positions() {
   if (!positions_) {
     auto opened = store::PositionStore::open(config_.own.data_dir, false);
-    if (!opened) return;  // replpush has not run yet
+    if (!opened && opened.error().code != Code::not_found && opened.error().text != positions_trouble_) {
+      positions_trouble_ = opened.error().text;
+      base::log(Level::warn, "positions", {{"error", positions_trouble_}});
+    }
+    if (!opened) return;  // replpush has not run yet, mostly
+    positions_trouble_.clear();
     positions_ = std::move(*opened);
   }
   auto all = positions_->all();

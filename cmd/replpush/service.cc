@@ -174,7 +174,9 @@ Status Service::take_view(std::string_view bytes) {
       [this, shared](Status status) {
         attaching_ = false;
         if (!status) {
-          waits_for_ = "the partition server's journal: " + status.error().text;
+          auto why = "the partition server's journal: " + status.error().text;
+          if (why != waits_for_) base::log(Level::warn, "not-attached", {{"waits_for", why}});
+          waits_for_ = std::move(why);
           view_timer_.start(kAttachEvery, kViewEvery);
           return;
         }
