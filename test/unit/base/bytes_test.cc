@@ -9,6 +9,14 @@ TEST(Bytes, crc32c_has_the_published_check_value) {
   EXPECT_EQ(crc32c("123456789"), 0xe3069283U);
   EXPECT_EQ(crc32c("6789", crc32c("12345")), 0xe3069283U);
   EXPECT_EQ(crc32c(""), 0U);
+  // Long ones go in lanes: any cut gives the same.
+  std::string bytes;
+  for (uint32_t i = 0; i < 5000; i++) bytes += static_cast<char>(i * 2654435761U >> 24);
+  uint32_t one_by_one = 0;
+  for (size_t n = 0; n < bytes.size(); n++) {
+    EXPECT_EQ(crc32c(std::string_view(bytes).substr(0, n)), one_by_one) << n;
+    one_by_one = crc32c(std::string_view(bytes).substr(n, 1), one_by_one);
+  }
 }
 
 TEST(Bytes, escape_round_trips_every_byte) {
