@@ -13,6 +13,7 @@ using base::Code;
 using base::fail;
 
 constexpr size_t kWindow = size_t{1} << 20;
+constexpr size_t kSparseWindow = size_t{4} << 10;
 
 struct Raw {
   uint32_t magic;
@@ -76,25 +77,34 @@ base::Result<Frame> decode_frame(std::string_view bytes, uint64_t segment, uint6
 }
 
 SegmentScanner::SegmentScanner(File& file, uint64_t segment, uint64_t offset, uint64_t limit)
-    : file_(file), segment_(segment), offset_(offset), limit_(limit) {}
+    : file_(file), segment_(segment), offset_(offset), limit_(limit) {
+  window_.segment = segment;
+}
+
+void SegmentScanner::lend(Window window) {
+  window_ = std::move(window);
+  if (window_.segment != segment_) window_.size = 0;
+  window_.segment = segment_;
+}
 
 base::Result<std::string_view> SegmentScanner::window(uint64_t offset, size_t size) {
-  const bool held = offset >= buffer_at_ && offset + size <= buffer_at_ + buffer_size_;
+  auto& w = window_;
+  const bool held = offset >= w.offset && offset + size <= w.offset + w.size;
   if (!held) {
-    const size_t want =
-        static_cast<size_t>(std::min<uint64_t>(std::max(size, kWindow), limit_ > offset ? limit_ - offset : 0));
-    if (buffer_.size() < want) buffer_.resize(want);
+    const size_t wish = std::max(size, sparse_ ? kSparseWindow : kWindow);
+    const auto want = static_cast<size_t>(std::min<uint64_t>(wish, limit_ > offset ? limit_ - offset : 0));
+    if (w.bytes.size() < want) w.bytes.resize(want);
     // What is held of it already, as of a frame that began in the last window, is not read twice.
-    const bool begun = offset >= buffer_at_ && offset < buffer_at_ + buffer_size_;
-    const size_t kept = begun ? static_cast<size_t>(buffer_at_ + buffer_size_ - offset) : 0;
-    if (kept > 0) std::memmove(buffer_.data(), buffer_.data() + (offset - buffer_at_), kept);
-    buffer_size_ = 0;
-    TRY_ASSIGN(const size_t got, file_.read(offset + kept, buffer_.data() + kept, want - kept));
-    buffer_size_ = kept + got;
-    buffer_at_ = offset;
+    const bool begun = offset >= w.offset && offset < w.offset + w.size;
+    const size_t kept = begun ? std::min(want, static_cast<size_t>(w.offset + w.size - offset)) : 0;
+    if (kept > 0) std::memmove(w.bytes.data(), w.bytes.data() + (offset - w.offset), kept);
+    w.size = 0;
+    TRY_ASSIGN(const size_t got, file_.read(offset + kept, w.bytes.data() + kept, want - kept));
+    w.size = kept + got;
+    w.offset = offset;
   }
-  const size_t skip = static_cast<size_t>(offset - buffer_at_);
-  return std::string_view(buffer_.data() + skip, std::min(size, buffer_size_ - skip));
+  const size_t skip = static_cast<size_t>(offset - w.offset);
+  return std::string_view(w.bytes.data() + skip, std::min(size, w.size - skip));
 }
 
 base::Result<std::optional<Frame>> SegmentScanner::look(bool payload) {

@@ -28,6 +28,7 @@ constexpr size_t kFrameAndHeader = kFrameSize + wire::kBlockHeaderSize;
 constexpr uint32_t kFrameMagic = 0x4d465243;  // "CRFM"
 constexpr uint16_t kFrameFormat = 1;
 constexpr size_t kFrameAlign = 8;
+constexpr size_t kSparseFrame = size_t{64} << 10;
 
 // Bytes a block takes in the journal, with its frame and the padding behind it.
 constexpr uint64_t framed_size(uint64_t payload_bytes) {
@@ -48,17 +49,29 @@ base::Result<Frame> decode_frame(std::string_view bytes, uint64_t segment, uint6
 
 class SegmentScanner {
  public:
+  // A piece of a segment, as it was read.
+  struct Window {
+    uint64_t segment = 0, offset = 0;
+    size_t size = 0;
+    std::string bytes;  // may be longer
+  };
   // Reads from `offset`, never at or past `limit`. The file must outlive it.
   SegmentScanner(File& file, uint64_t segment, uint64_t offset, uint64_t limit);
 
   // Looks at the current offset. Nothing: no valid frame with a valid payload is there; bad() says why.
   // `payload`: read and check it too; else only the headers are, and payload() is empty.
   base::Result<std::optional<Frame>> look(bool payload);
-  // Memory to read into, so that it is not asked of the system for each scanner; take() gives it back.
-  void lend(std::string buffer) { buffer_ = std::move(buffer); }
-  std::string take() { return std::exchange(buffer_, {}); }
+  // What another scanner has read, and its memory: a scanner of the same segment goes on with it. take() gives it back.
+  // Only for bytes that do not change any more: what lies before the durable end.
+  void lend(Window window);
+  Window take() { return std::exchange(window_, {}); }
+  // Payloads will not be looked at: what lies between large frames' headers need not be read.
+  void headers_only() { headers_only_ = true; }
   std::string_view payload() const { return payload_; }  // valid until the next call
-  void pass(const Frame& frame) { offset_ = frame.at.offset + framed_size(frame.header.length); }
+  void pass(const Frame& frame) {
+    offset_ = frame.at.offset + framed_size(frame.header.length);
+    sparse_ = headers_only_ && frame.header.length >= kSparseFrame;
+  }
   // Searches from the current offset for a valid frame with a sequence above `after`, and moves there.
   base::Result<std::optional<Frame>> search(uint64_t after);
 
@@ -74,9 +87,8 @@ class SegmentScanner {
   base::Result<std::string_view> window(uint64_t offset, size_t size);
   File& file_;
   uint64_t segment_, offset_, limit_;
-  std::string buffer_;
-  uint64_t buffer_at_ = 0;
-  size_t buffer_size_ = 0;
+  Window window_;
+  bool headers_only_ = false, sparse_ = false;  // sparse: the next frame is taken to be large, as the last was
   std::string_view payload_;
   std::string bad_;
   std::optional<Frame> bad_frame_;

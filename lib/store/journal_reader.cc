@@ -78,7 +78,7 @@ struct JournalReader::Impl {
   uint32_t next_part = 0;
   uint64_t damaged = 0;
   std::map<uint64_t, std::shared_ptr<File>> files;
-  std::string buffer;  // of whoever walks
+  SegmentScanner::Window window;  // of whoever walks: the next mostly begins where the last stopped
 };
 
 base::Result<std::shared_ptr<File>> JournalReader::Impl::open(uint64_t segment) {
@@ -119,6 +119,7 @@ base::Result<bool> JournalReader::Impl::scan_segment(const JournalPosition& end)
   if (file) {
     TRY_ASSIGN(const auto size, (*file)->size());
     SegmentScanner scanner(**file, seen.segment, seen.offset, last ? std::min(size, end.offset) : size);
+    scanner.headers_only();
     for (;;) {
       TRY_ASSIGN(auto frame, scanner.look(false));
       if (!frame || frame->at.sequence < seen.sequence) {
@@ -250,12 +251,12 @@ base::Result<JournalReader::Impl::Walked> JournalReader::Impl::walk(
     TRY_ASSIGN(const auto size, (*file)->size());
     SegmentScanner scanner(**file, at.segment, at.offset,
                            at.segment == seen.segment ? std::min(size, seen.offset) : size);
-    scanner.lend(std::move(buffer));
+    scanner.lend(std::move(window));
     const struct GiveBack {
       SegmentScanner& scanner;
-      std::string& buffer;
-      ~GiveBack() { buffer = scanner.take(); }
-    } give_back{scanner, buffer};
+      SegmentScanner::Window& window;
+      ~GiveBack() { window = scanner.take(); }
+    } give_back{scanner, window};
     for (;;) {
       const auto wanted = [&](const Frame& f) {
         return f.header.kind == model::BlockKind::data && f.header.partition == partition && f.header.last() >= from;
