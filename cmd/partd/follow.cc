@@ -43,7 +43,10 @@ void Service::live_came() {
     if (entry.live && entry.active.role == coord::Role::partd) live[entry.id] = entry.active.incarnation;
   if (session_->connected()) {
     live_known_ = true;
+    // Who came back is waited for: the pusher hears of it now, and not when it asks the next time.
+    const bool news = std::exchange(live_told_, live) != live;
     input(push::LiveRead{std::move(live)});
+    if (news) notify_pusher("wake", {});
   }
   links_->refresh();
   read_numbers();

@@ -292,6 +292,7 @@ class Service {
   bool checking_cluster_ = false, active_readonly_ = false, known_name_ = false;
 
   std::map<std::string, Followed> tables_;
+  std::map<model::ServerId, model::Incarnation> live_told_;  // to the pusher
   bool tables_known_ = false, live_known_ = false, live_reading_ = false, live_again_ = false, tables_reading_ = false,
        tables_again_ = false;
   base::Instant reconcile_at_, store_tick_at_, positions_at_;
