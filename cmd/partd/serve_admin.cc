@@ -179,6 +179,7 @@ model::StatusReply Service::status(const std::string& table) {
               {"journal_syncs", store.syncs},
               {"overlay_bytes", store.overlay_bytes},
               {"overlay_records", store.overlay_records},
+              {"backlog_bytes", store.backlog_bytes},
               {"index_bytes", store.index.file_bytes},
               {"index_free_bytes", store.index.free_bytes},
               {"applied_records", store.applied_records},

@@ -57,15 +57,18 @@ base::Status ApplyJob::apply_extent(WriteTxn& txn, Slice& slice) {
   Half::Walk walk(*half_, extent);
   const Entry* entry = walk.seek(slice.place.key.empty() ? std::string() : slice.place.key + '\0');
   Piece* piece = nullptr;
+  std::string buffer;
   for (; entry != nullptr; entry = walk.next()) {
     slice.full = slice.records >= limits_.records || slice.bytes >= limits_.bytes;
     if (slice.full) break;
     if (piece == nullptr || !piece->interval.contains(entry->key())) piece = row.find(entry->key());
     slice.records++;
-    slice.bytes += entry->key().size() + entry->value().size();
+    slice.bytes += entry->key().size() + entry->value_size;
     slice.place.key = entry->key();
     if (piece == nullptr || piece->freeing()) continue;  // its owner is gone
-    auto put = put_record(txn, keys, entry->record(), piece->counts);
+    TRY_ASSIGN(const auto value, entry->value(buffer));
+    const auto op = entry->deleted ? model::Op::del : model::Op::put;
+    auto put = put_record(txn, keys, {op, entry->key(), value, entry->version, 0, 0, entry->flags}, piece->counts);
     if (!put) return base::fail(std::move(put).error());
   }
   TRY(write_extent(txn, extent, row));

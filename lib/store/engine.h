@@ -61,6 +61,10 @@ namespace cantle::store {
 struct EngineConfig {
   uint64_t segment_bytes = uint64_t{64} << 20;  // of each journal segment; at least 16 KiB
   uint64_t overlay_bytes = uint64_t{64} << 20;  // both halves together
+  // From that many bytes in the overlay on (a quarter of it at most), values of that size or more are left in the
+  // journal: memory is not what bounds a stream, and the index need not keep up with it.
+  uint64_t spill_from = uint64_t{16} << 20;
+  uint32_t spill_value = 1024;
   base::Duration overlay_age = std::chrono::seconds(1);
   uint64_t group_bytes_max = uint64_t{8} << 20;   // of one sync group
   uint64_t queue_bytes_max = uint64_t{32} << 20;  // appended and not yet durable
@@ -121,6 +125,7 @@ struct EngineStatus {
   JournalPosition head;  // the first byte not durable
   uint64_t oldest_segment = 0, segments = 0, journal_bytes = 0;
   uint64_t overlay_bytes = 0, overlay_records = 0, queue_bytes = 0;
+  uint64_t backlog_bytes = 0;  // of the journal, not in the index yet
   uint64_t appended_blocks = 0, appended_bytes = 0, syncs = 0, applied_records = 0;
   uint64_t freeing_extents = 0, trash_tenures = 0;
   uint64_t lost_places = 0;  // damaged blocks that were marked lost

@@ -11,14 +11,15 @@ using base::ok;
 
 namespace {
 
-constexpr uint32_t kCountRecords = 5000;  // counted in one background transaction
+constexpr uint32_t kCountRecords = 5000;                                 // counted in one background transaction
+constexpr base::Duration kStreamPause = std::chrono::milliseconds(100);  // without a block: the stream has ended
 constexpr base::Duration kApplyGapMax = std::chrono::seconds(10);
 
 }  // namespace
 
 void Engine::Impl::maybe_seal() {
   if (failed || overlay.sealed() || pending.empty()) return;
-  const bool full = overlay.active()->bytes() >= config.overlay_bytes / 2;
+  const bool full = overlay.active()->bytes() >= config.overlay_bytes / 2 || backlog() >= backlog_max() / 2;
   // Under load each round is at least as long as the one before took: larger halves rewrite fewer pages for a record.
   const auto now = parts.clock.now();
   const bool old = now - active_since >= config.overlay_age && now - apply_ended >= std::min(apply_took, kApplyGapMax);
@@ -49,6 +50,7 @@ void Engine::Impl::run_apply() {
 void Engine::Impl::applied_step(const base::Result<bool>& result) {
   job_running = false;
   if (failed) return;
+  if (!result && result.error().code == Code::corrupt) return fail_damaged(result.error());
   if (!result && result.error().code != Code::no_space) return fail(result.error());
   index_full = !result;
   if (index_full) {  // the overlay keeps what it has; the tick tries again
@@ -64,8 +66,11 @@ void Engine::Impl::applied_step(const base::Result<bool>& result) {
     parts.executor.defer(guarded([this] { finish_apply(); }));
     return;
   }
-  // While there is room, slices are spread out: the journal's syncs go first.
-  job_waits = drains.empty() && !closing && overlay.bytes() < config.overlay_bytes / 2;
+  // While there is room, slices are spread out: the journal's syncs go first. What a stream has left behind is worked
+  // off as soon as it pauses.
+  const bool room = overlay.bytes() < config.overlay_bytes / 2 && backlog() < backlog_max() / 2;
+  const bool stream = journal->streaming() && parts.clock.now() - last_block < kStreamPause;
+  job_waits = drains.empty() && !closing && !low_space && room && (stream || backlog() < config.overlay_bytes / 2);
   if (!job_waits) run_apply();
 }
 

@@ -7,6 +7,7 @@
 // Threads: the loop, but for what is handed to lanes: an ApplyJob, an IndexTask, a read.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -29,6 +30,8 @@
 
 namespace cantle::store {
 
+constexpr uint64_t kBacklogOverlays = 16;  // journal that is not in the index: at most that many times the overlay
+
 // A log of this server: a live tenure, or one whose last blocks are still on their way.
 struct Log {
   TenureRow row;
@@ -43,6 +46,11 @@ struct SegmentInfo {
   bool known = false;                             // `last` is complete
   std::map<model::PartitionId, model::Lsn> last;  // highest LSN of each partition in it
   uint64_t newest_ms = 0;
+  // As halves of the overlay may hold it that have values in it; a scan may go on with one after it was applied.
+  std::vector<std::weak_ptr<File>> files;
+  bool held() const {
+    return std::any_of(files.begin(), files.end(), [](const auto& f) { return !f.expired(); });
+  }
 };
 
 struct Engine::Impl {
@@ -62,10 +70,19 @@ struct Engine::Impl {
                  std::function<void(base::Status)> done);
   void add(JournalBlock block);
   void pump_soon();
-  void on_durable(std::vector<JournalBlock> blocks);
-  void take_durable(const Frame& frame, std::string_view payload, Log* log);
-  void put_records(Log& log, std::string_view payload);
+  void on_durable(std::vector<JournalBlock> blocks, const std::shared_ptr<File>& file);
+  void take_durable(const Frame& frame, std::string_view payload, Log* log, const std::shared_ptr<File>& file);
+  void begin_pending(const Frame& frame);
+  // `place`: where large values may stay; null: they are copied.
+  void put_records(Log& log, std::string_view payload, const PayloadPlace* place);
+  bool crowded() const { return overlay.bytes() >= std::min(config.spill_from, config.overlay_bytes / 4); }
+  uint64_t backlog() const;
+  uint64_t backlog_max() const { return config.overlay_bytes * kBacklogOverlays; }
   void fail(const base::Error& error);
+  // What was durable here cannot be read. A root says first how far the journal was durable: else the next start would
+  // take its last block for one that was never finished, and cut it.
+  void fail_damaged(const base::Error& error);
+  Root next_root() const;
   // --- engine_apply.cc
   void maybe_seal();
   void seal();
@@ -117,6 +134,7 @@ struct Engine::Impl {
   // --- engine_read.cc
   base::Result<Reader*> turn_reader();
   base::Result<const Log*> readable(const model::PartitionId& partition) const;
+  base::Result<std::optional<Found>> found_in(const Entry& e);
   base::Result<std::optional<Found>> get(const model::PartitionId& partition, std::string_view key);
   base::Result<ScanEnd> scan(const model::PartitionId& partition, const ScanRange& range, const Each& each);
   base::Result<std::vector<uint32_t>> lacking(const model::PartitionId& partition, const std::vector<Offer>& offers);
@@ -166,7 +184,7 @@ struct Engine::Impl {
   model::Version highest;
   uint64_t appended_blocks = 0, appended_bytes = 0, applied_records = 0;
   std::optional<base::Error> failed;
-  bool closing = false, pump_due = false;
+  bool closing = false, closing_damaged = false, pump_due = false;
   bool replaying = false;  // nobody reads yet: records are sorted in when it is over
   base::Instant last_block{};
 

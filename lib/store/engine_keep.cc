@@ -122,6 +122,19 @@ void Engine::Impl::write_images(Done done) {
   }
 }
 
+Root Engine::Impl::next_root() const {
+  Root root;
+  root.generation = roots.newest() == nullptr ? 1 : roots.newest()->generation + 1;
+  root.server = identity.server.name;
+  root.cluster = identity.cluster;
+  root.incarnation = identity.incarnation;
+  root.head = journal->durable();
+  root.applied = index_applied;
+  root.oldest_segment = segments.empty() ? root.head.segment : segments.begin()->first;
+  root.highest = highest;
+  return root;
+}
+
 // The slot about to be overwritten is in the journal, durable, before it is.
 void Engine::Impl::checkpoint(bool clean, Done done) {
   checkpointing = true;
@@ -133,15 +146,8 @@ void Engine::Impl::checkpoint(bool clean, Done done) {
   add_local(
       model::BlockKind::root_image, {}, {}, encode_image(image),
       [this, generation, clean, done = std::move(done)](const base::Status&) {
-        Root root;
+        Root root = next_root();
         root.generation = generation;
-        root.server = identity.server.name;
-        root.cluster = identity.cluster;
-        root.incarnation = identity.incarnation;
-        root.head = journal->durable();
-        root.applied = index_applied;
-        root.oldest_segment = segments.empty() ? root.head.segment : segments.begin()->first;
-        root.highest = highest;
         root.clean = clean;
         const auto applied = index_applied;
         auto result = std::make_shared<base::Status>(ok());
@@ -204,6 +210,7 @@ void Engine::Impl::retire() {
       const bool too_old = info.newest_ms + age_max < now_ms;
       if (!too_old && needed(number, info)) return;
     }
+    if (info.held()) return;
     journal->retire(number);
     segments.erase(segments.begin());
   }
@@ -218,6 +225,7 @@ void Engine::Impl::learn(uint64_t number) {
     auto file = disk.open(segment_path(number), OpenMode::read);
     if (!file) return;
     SegmentScanner scanner(**file, number, 0, limit);
+    scanner.headers_only();
     for (;;) {
       auto frame = scanner.look(false);
       if (frame && !*frame) frame = scanner.search(0);
@@ -233,6 +241,7 @@ void Engine::Impl::learn(uint64_t number) {
                        learning = false;
                        const auto it = segments.find(number);
                        if (it == segments.end()) return;
+                       info->files = std::move(it->second.files);
                        it->second = *info;
                        it->second.known = true;
                      }));
@@ -294,6 +303,7 @@ EngineStatus Engine::Impl::status() const {
   s.overlay_bytes = overlay.bytes();
   s.overlay_records = overlay.records();
   s.queue_bytes = journal->queued_bytes();
+  s.backlog_bytes = backlog();
   s.appended_blocks = appended_blocks;
   s.appended_bytes = appended_bytes;
   s.syncs = journal->syncs();

@@ -66,6 +66,7 @@ class Replay {
   base::Status rebuild_rows();
   base::Status frame(const Frame& frame, std::string_view payload);
   base::Status data(const Frame& frame, std::string_view payload);
+  base::Result<std::shared_ptr<File>> segment_file(uint64_t segment);  // for values that stay there
   void follow(const Frame& frame, std::string_view payload);
   void divide(const DivideNote& note);
   void damage(const DamagedPlace& place, const std::optional<Frame>& whose);
@@ -79,6 +80,8 @@ class Replay {
   Lineage lineage_;
   std::map<model::PartitionId, model::LogPoint> promised_;  // rebuild: where the list of tenures saw each log
   bool doubted_ = false;
+  std::shared_ptr<File> file_;
+  uint64_t file_segment_ = 0;
 };
 
 JournalScan Replay::scan() {
@@ -169,9 +172,10 @@ base::Status Replay::frame(const Frame& frame, std::string_view payload) {
     case BlockKind::cut:
     case BlockKind::uncut: break;
   }
-  e_.take_durable(frame, payload, nullptr);
+  e_.take_durable(frame, payload, nullptr, nullptr);
   // Half of the bound is the running engine's; here nothing else is in the way.
-  if (e_.overlay.active()->bytes() >= e_.config.overlay_bytes / 8 * 7) TRY(e_.apply_now());
+  if (e_.overlay.active()->bytes() >= e_.config.overlay_bytes / 8 * 7 || e_.backlog() >= e_.backlog_max() / 8 * 7)
+    TRY(e_.apply_now());
   return ok();
 }
 
@@ -190,8 +194,17 @@ base::Status Replay::data(const Frame& frame, std::string_view payload) {
   if (!chained) doubt(*log, frame.at.sequence);
   log->end = {h.epoch, h.last(), h.header_crc};
   e_.report.records += h.records;
-  e_.take_durable(frame, payload, log);
+  TRY_ASSIGN(const auto file, segment_file(frame.at.segment));
+  e_.take_durable(frame, payload, log, file);
   return ok();
+}
+
+base::Result<std::shared_ptr<File>> Replay::segment_file(uint64_t segment) {
+  if (file_segment_ == segment) return file_;
+  TRY_ASSIGN(auto file, e_.parts.disk.open(segment_path(segment), OpenMode::read));
+  file_ = std::move(file);
+  file_segment_ = segment;
+  return file_;
 }
 
 // Rebuilding: a block of a partition that was divided since goes to whoever has its keys now.
@@ -211,7 +224,7 @@ void Replay::follow(const Frame& frame, std::string_view payload) {
     if (Log* log = e_.find_log(partition)) {
       std::string one;
       wire::append_record(one, r);
-      e_.put_records(*log, one);
+      e_.put_records(*log, one, nullptr);
       e_.pending.points[partition];  // something of it is in this half
     }
   }
@@ -436,7 +449,9 @@ base::Status Engine::Impl::open() {
 Engine::Impl::Impl(EngineParts p, const EngineConfig& c, Identity id) : parts(p), config(c), identity(std::move(id)) {
   epoch = {identity.incarnation.value};
   JournalHandlers handlers;
-  handlers.durable = [this](std::vector<JournalBlock> blocks) { on_durable(std::move(blocks)); };
+  handlers.durable = [this](std::vector<JournalBlock> blocks, const std::shared_ptr<File>& file) {
+    on_durable(std::move(blocks), file);
+  };
   handlers.failed = [this](const base::Error& error) { fail(error); };
   handlers.changed = [this] { set_read_only(); };
   journal = std::make_unique<Journal>(

@@ -19,9 +19,20 @@ const Part* part_of(const TenureRow& row, std::string_view key) {
   return nullptr;
 }
 
-Found found_of(const Entry& e) { return {e.deleted, e.version, e.value(), e.flags}; }
-
 }  // namespace
+
+base::Result<std::optional<Found>> Engine::Impl::found_in(const Entry& e) {
+  if (!e.left) {
+    std::string unused;
+    return Found{e.deleted, e.version, *e.value(unused), e.flags};
+  }
+  TRY(turn_reader());  // ends the views with the turn
+  auto value = e.value(turn_values.emplace_back());
+  if (value) return Found{e.deleted, e.version, *value, e.flags};
+  // What was durable is not there any more: recovery finds out what is, and the other replicas have the rest (S62).
+  fail_damaged(value.error());
+  return base::fail(std::move(value).error());
+}
 
 base::Result<Reader*> Engine::Impl::turn_reader() {
   if (!turn_open) {
@@ -47,13 +58,14 @@ base::Result<std::optional<Found>> Engine::Impl::get(const model::PartitionId& p
   const Part* part = key.size() > model::kKeyMax ? nullptr : part_of(log->row, key);
   if (part == nullptr) return base::fail(Code::invalid, "the key does not lie in the partition");
   const Held held = overlay.find(part->extent, key);
-  if (held.entry != nullptr && held.newest) return found_of(*held.entry);
+  if (held.entry != nullptr && held.newest) return found_in(*held.entry);
   TRY_ASSIGN(Reader * reader, turn_reader());
   RecordKey keys(part->extent);
   TRY_ASSIGN(const auto bytes, reader->get(Db::records, keys.of(key)));
-  if (!bytes) return held.entry == nullptr ? std::nullopt : std::optional(found_of(*held.entry));
+  if (!bytes && held.entry == nullptr) return std::nullopt;
+  if (!bytes) return found_in(*held.entry);
   TRY_ASSIGN(const auto row, decode_stored(*bytes));
-  if (held.entry != nullptr && held.entry->version >= row.version) return found_of(*held.entry);
+  if (held.entry != nullptr && held.entry->version >= row.version) return found_in(*held.entry);
   if (!row.in_pieces) return Found{row.deleted, row.version, row.tail, row.flags};
   TRY_ASSIGN(const auto value, value_of(*reader, keys, {key, row}, turn_values.emplace_back()));
   return Found{row.deleted, row.version, value, row.flags};

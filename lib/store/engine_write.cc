@@ -35,6 +35,8 @@ base::Status Engine::Impl::can_append(const Log* log, uint64_t payload_bytes) co
   if (!journal->has_room(payload_bytes)) return base::fail(Code::read_only, "no room for another journal segment");
   if (overlay.bytes() + journal->queued_bytes() + payload_bytes > config.overlay_bytes)
     return base::fail(overloaded("the overlay is full"));
+  if (backlog() + journal->queued_bytes() + payload_bytes > backlog_max())
+    return base::fail(overloaded("the index is far behind the journal"));
   if (journal->queued_bytes() + payload_bytes > config.queue_bytes_max)
     return base::fail(overloaded("the journal's queue is full"));
   return ok();
@@ -43,7 +45,15 @@ base::Status Engine::Impl::can_append(const Log* log, uint64_t payload_bytes) co
 bool Engine::Impl::has_room(uint64_t payload_bytes) const {
   const uint64_t queued = journal->queued_bytes() + payload_bytes;
   return overlay.bytes() + queued <= config.overlay_bytes - config.overlay_bytes / kRoomShare &&
-         queued <= config.queue_bytes_max / 2;
+         backlog() + queued <= backlog_max() - backlog_max() / kRoomShare && queued <= config.queue_bytes_max / 2;
+}
+
+// Of the journal, from the first block that has something for the index to the last that is durable.
+uint64_t Engine::Impl::backlog() const {
+  if (!job && pending.empty()) return 0;
+  const auto& first = job ? job->pending().from : pending.from;
+  const auto place = [this](const JournalPosition& p) { return p.segment * config.segment_bytes + p.offset; };
+  return place(pending.upto) - std::min(place(pending.upto), place(first));
 }
 
 base::Result<model::Lsn> Engine::Impl::append(const model::PartitionId& partition, std::string payload, Appended done) {
@@ -82,7 +92,7 @@ base::Result<model::Lsn> Engine::Impl::append(const model::PartitionId& partitio
       else
         done(base::fail(std::move(s).error()));
     };
-  if (MUTANT("apply_ahead_of_journal")) put_records(*log, payload);
+  if (MUTANT("apply_ahead_of_journal")) put_records(*log, payload, nullptr);
   block.payload = std::move(payload);
   appended_bytes += block.payload.size();
   add(std::move(block));
@@ -120,9 +130,9 @@ void Engine::Impl::pump_soon() {
   }));
 }
 
-void Engine::Impl::on_durable(std::vector<JournalBlock> blocks) {
+void Engine::Impl::on_durable(std::vector<JournalBlock> blocks, const std::shared_ptr<File>& file) {
   if (failed) return;
-  for (const auto& b : blocks) take_durable(b.frame, b.payload, static_cast<Log*>(b.context.get()));
+  for (const auto& b : blocks) take_durable(b.frame, b.payload, static_cast<Log*>(b.context.get()), file);
   durable_n += blocks.size();
   if (parts.live != nullptr) parts.live->set_durable(journal->durable());
   for (auto& b : blocks)
@@ -131,7 +141,8 @@ void Engine::Impl::on_durable(std::vector<JournalBlock> blocks) {
   check_drains();
 }
 
-void Engine::Impl::take_durable(const Frame& frame, std::string_view payload, Log* log) {
+void Engine::Impl::take_durable(const Frame& frame, std::string_view payload, Log* log,
+                                const std::shared_ptr<File>& file) {
   const auto& h = frame.header;
   auto& segment = segments[frame.at.segment];
   if (frame.at.offset == 0) segment.known = true;  // we see all of it
@@ -140,7 +151,7 @@ void Engine::Impl::take_durable(const Frame& frame, std::string_view payload, Lo
   if (h.kind == BlockKind::divide) {
     auto note = decode_note(payload);
     CHECK(note);  // its checksum is right, so we wrote it
-    if (pending.empty()) active_since = parts.clock.now();
+    if (pending.empty()) begin_pending(frame);
     for (const auto& child : {note->low.partition, note->high.partition})
       if (Log* c = find_log(child); c != nullptr && c->durable.lsn < note->at.lsn) c->durable = note->at;
     pending.divides.push_back(std::move(*note));
@@ -148,12 +159,19 @@ void Engine::Impl::take_durable(const Frame& frame, std::string_view payload, Lo
   if (h.kind != BlockKind::data || log == nullptr) return;
   segment.last[h.partition] = h.last();
   log->durable = {h.epoch, h.last(), h.header_crc};
-  if (pending.empty()) active_since = parts.clock.now();
+  if (pending.empty()) begin_pending(frame);
   pending.points[h.partition] = log->durable;
-  put_records(*log, payload);
+  const PayloadPlace place{file, frame.at.offset + kFrameAndHeader, payload.data()};
+  if (segment.files.empty() || segment.files.back().lock() != file) segment.files.push_back(file);
+  put_records(*log, payload, &place);
 }
 
-void Engine::Impl::put_records(Log& log, std::string_view payload) {
+void Engine::Impl::begin_pending(const Frame& frame) {
+  active_since = parts.clock.now();
+  pending.from = frame.at;
+}
+
+void Engine::Impl::put_records(Log& log, std::string_view payload, const PayloadPlace* place) {
   wire::RecordReader in(payload);
   const Part* part = nullptr;
   for (model::RecordView r; in.next(r);) {
@@ -165,11 +183,22 @@ void Engine::Impl::put_records(Log& log, std::string_view payload) {
     }
     const bool newest = r.version > highest;
     if (newest) highest = r.version;
+    const auto* left = r.value.size() >= config.spill_value && crowded() ? place : nullptr;
     if (replaying)
-      overlay.put_later(part->extent, r, newest);
+      overlay.put_later(part->extent, r, newest, left);
     else
-      overlay.put(part->extent, r, newest);
+      overlay.put(part->extent, r, newest, left);
   }
+}
+
+void Engine::Impl::fail_damaged(const base::Error& error) {
+  if (failed || closing_damaged) return;
+  closing_damaged = true;
+  Root root = next_root();
+  if (checkpointing) root.generation++;  // the one under way comes first
+  parts.executor.run(
+      Lane::background, [root, &disk = parts.disk] { (void)write_root(disk, root); },
+      guarded([this, error] { fail(error); }));
 }
 
 void Engine::Impl::fail(const base::Error& error) {

@@ -184,7 +184,7 @@ void Journal::written(const std::shared_ptr<Group>& group) {
   syncs_++;
   durable_ = group->end;
   pump();  // the next group is on its way while this one's news are told
-  handlers_.durable(std::move(group->blocks));
+  handlers_.durable(std::move(group->blocks), group->file);
 }
 
 void Journal::make_ready() {

@@ -5,7 +5,8 @@
 //   journal.start(head, file, ready);        // after recovery
 //   journal.add(std::move(block));           // header sealed; queued
 //   journal.pump();                          // starts a group if none is under way
-// handlers.durable(blocks) is called on the loop with the blocks of each group that was synced, in order.
+// handlers.durable(blocks, file) is called on the loop with the blocks of each group that was synced, in order, and the
+// segment that they are in.
 //
 // One group is under way at a time: one write, one sync; meanwhile the next gathers. A group lies in one
 // segment. The next segment is made ready in the background: a retired one renamed, or a new one filled with
@@ -53,7 +54,7 @@ struct JournalOptions {
 };
 
 struct JournalHandlers {
-  std::function<void(std::vector<JournalBlock>)> durable;
+  std::function<void(std::vector<JournalBlock>, const std::shared_ptr<File>&)> durable;
   std::function<void(const base::Error&)> failed;
   std::function<void()> changed;  // the next segment became ready, or could not be made for want of room
 };
@@ -77,6 +78,8 @@ class Journal {
   bool idle() const { return !writing_ && queue_.empty(); }
   // Will a block of that payload find room without waiting for the disk to have some?
   bool has_room(uint64_t payload_bytes) const;
+  // Groups are large: what comes is a stream, not single writes.
+  bool streaming() const { return groups_here_ > 0 && head_.offset / groups_here_ >= kLargeGroup; }
   bool out_of_room() const { return no_room_; }
   uint64_t syncs() const { return syncs_; }
   // The largest payload that fits a segment.
@@ -89,7 +92,6 @@ class Journal {
   void write(std::shared_ptr<Group> group);
   void written(const std::shared_ptr<Group>& group);
   void make_ready();
-  bool streaming() const { return groups_here_ > 0 && head_.offset / groups_here_ >= kLargeGroup; }
   void fail(const base::Error& error);
 
   Disk& disk_;

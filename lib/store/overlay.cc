@@ -11,6 +11,7 @@
 
 #include "lib/base/bytes.h"
 #include "lib/base/check.h"
+#include "lib/store/disk.h"
 
 namespace cantle::store {
 namespace {
@@ -54,6 +55,13 @@ struct Less {
   }
 };
 
+// What stands behind the key of an entry whose value was left in the journal.
+struct Left {
+  File* file;
+  uint64_t offset;
+  uint32_t crc;
+};
+
 using Tree = absl::btree_set<Slot, Less>;
 
 }  // namespace
@@ -87,13 +95,13 @@ Half::~Half() = default;
 
 uint64_t Half::bytes() const { return arena_.used() + (records_ + later_n_) * kNodeBytes; }
 
-bool Half::put(model::ExtentId extent, const model::RecordView& r, bool newest) {
+bool Half::put(model::ExtentId extent, const model::RecordView& r, bool newest, const PayloadPlace* left) {
   Tree& tree = trees_->of[extent];
   const Wanted wanted{prefix_of(r.key), r.key};
   const auto it = tree.lower_bound(wanted);
   const bool there = it != tree.end() && !Less()(wanted, *it);
   if (there && it->entry->version >= r.version && !MUTANT("apply_older_version")) return false;
-  auto* entry = make(r, newest);
+  auto* entry = make(r, newest, left);
   if (there) {
     it->entry = entry;
   } else {
@@ -103,8 +111,9 @@ bool Half::put(model::ExtentId extent, const model::RecordView& r, bool newest) 
   return true;
 }
 
-Entry* Half::make(const model::RecordView& r, bool newest) {
-  auto* entry = new (arena_.take(sizeof(Entry) + r.key.size() + r.value.size())) Entry;
+Entry* Half::make(const model::RecordView& r, bool newest, const PayloadPlace* left) {
+  const size_t behind = left != nullptr ? sizeof(Left) : r.value.size();
+  auto* entry = new (arena_.take(sizeof(Entry) + r.key.size() + behind)) Entry;
   entry->value_size = static_cast<uint32_t>(r.value.size());
   entry->key_size = static_cast<uint16_t>(r.key.size());
   entry->deleted = r.op == model::Op::del;
@@ -113,12 +122,33 @@ Entry* Half::make(const model::RecordView& r, bool newest) {
   entry->version = r.version;
   char* bytes = reinterpret_cast<char*>(entry + 1);
   std::memcpy(bytes, r.key.data(), r.key.size());
-  if (!r.value.empty()) std::memcpy(bytes + r.key.size(), r.value.data(), r.value.size());
+  if (left != nullptr) {
+    entry->left = true;
+    const Left where{left->file.get(), left->offset + static_cast<uint64_t>(r.value.data() - left->bytes),
+                     base::crc32c(r.value)};
+    std::memcpy(bytes + r.key.size(), &where, sizeof where);
+    if (files_.empty() || files_.back() != left->file) files_.push_back(left->file);
+  } else if (!r.value.empty()) {
+    std::memcpy(bytes + r.key.size(), r.value.data(), r.value.size());
+  }
   return entry;
 }
 
-void Half::put_later(model::ExtentId extent, const model::RecordView& r, bool newest) {
-  trees_->later[extent].push_back({prefix_of(r.key), make(r, newest)});
+base::Result<std::string_view> Entry::value(std::string& buffer) const {
+  if (!left) return std::string_view(bytes() + key_size, value_size);
+  Left where{};
+  std::memcpy(&where, bytes() + key_size, sizeof where);
+  buffer.resize(value_size);
+  TRY_ASSIGN(const size_t got, where.file->read(where.offset, buffer.data(), buffer.size()));
+  buffer.resize(got);
+  if (got != value_size || base::crc32c(buffer) != where.crc)
+    return base::fail(base::Code::corrupt, "journal: a value at offset " + std::to_string(where.offset) +
+                                               " of its segment is not what was written there");
+  return std::string_view(buffer);
+}
+
+void Half::put_later(model::ExtentId extent, const model::RecordView& r, bool newest, const PayloadPlace* left) {
+  trees_->later[extent].push_back({prefix_of(r.key), make(r, newest, left)});
   later_n_++;
 }
 
@@ -203,12 +233,12 @@ const Entry* Half::Walk::prev() {
   return impl_->at->entry;
 }
 
-bool Overlay::put(model::ExtentId extent, const model::RecordView& record, bool newest) {
+bool Overlay::put(model::ExtentId extent, const model::RecordView& record, bool newest, const PayloadPlace* left) {
   if (sealed_ && !newest) {
     const Entry* older = sealed_->find(extent, record.key);
     if (older != nullptr && older->version >= record.version) return false;
   }
-  return active_->put(extent, record, newest);
+  return active_->put(extent, record, newest, left);
 }
 
 Held Overlay::find(model::ExtentId extent, std::string_view key) const {

@@ -4,7 +4,7 @@
 // not change. Keyed by extent and not by partition, so that a divide moves nothing.
 //
 // Use
-//   overlay.put(extent, record, newest);      // loop
+//   overlay.put(extent, record, newest, place);  // loop; with a place, a large value stays in the journal
 //   auto half = overlay.seal();               // loop: shared with the apply lane, which only reads it
 //   overlay.drop_sealed();                    // loop: once readers see the commit that holds it
 //   overlay.find(extent, key)                 // the newest of both halves, or null
@@ -13,6 +13,8 @@
 //   * Of one key each half holds the newest version it was given; find() and Merge give the newest of both.
 //   * An entry's bytes live in arenas of its half and stay where they are until the half is dropped; arenas go
 //     back to the system then.
+//   * A value that was left in the journal has a checksum here: it is read as it was, or not at all. The half keeps
+//     the file open; who takes segments away asks whether anybody does.
 //   * `newest` of an entry means: nothing newer was anywhere when it came; then the index need not be asked.
 //
 // Threads: the loop's; a sealed half may be read by the apply lane meanwhile.
@@ -25,27 +27,36 @@
 #include <string_view>
 #include <vector>
 
+#include "lib/base/result.h"
 #include "lib/base/time.h"
 #include "lib/model/ids.h"
 #include "lib/model/record.h"
 
 namespace cantle::store {
 
-// One record in an arena: this, then key, then value.
+class File;
+
+// Where the payload of a durable block lies.
+struct PayloadPlace {
+  std::shared_ptr<File> file;
+  uint64_t offset = 0;
+  const char* bytes = nullptr;  // the same payload in memory; a value's own place follows from its distance
+};
+
+// One record in an arena: this, then key, then value, or where the value lies.
 struct Entry {
   uint32_t value_size = 0;
   uint16_t key_size = 0;
   bool deleted = false;
   bool newest = false;
   uint8_t flags = 0;
+  bool left = false;  // the value is in the journal
   model::Version version;
 
   const char* bytes() const { return reinterpret_cast<const char*>(this + 1); }
   std::string_view key() const { return {bytes(), key_size}; }
-  std::string_view value() const { return {bytes() + key_size, value_size}; }
-  model::RecordView record() const {
-    return {deleted ? model::Op::del : model::Op::put, key(), value(), version, 0, 0, flags};
-  }
+  // `buffer` is filled only where the value is read from the journal. corrupt, io_error: it cannot be had.
+  base::Result<std::string_view> value(std::string& buffer) const;
 };
 
 // Memory that only grows, from the system in large pieces.
@@ -72,10 +83,11 @@ class Half {
  public:
   Half();
   ~Half();
-  // False: it holds this version or a newer one of the key.
-  bool put(model::ExtentId extent, const model::RecordView& record, bool newest);
+  // False: it holds this version or a newer one of the key. `left`: the value stays there.
+  bool put(model::ExtentId extent, const model::RecordView& record, bool newest, const PayloadPlace* left = nullptr);
   // For many at once, in any order, while nobody reads: settle() sorts them in. Ten times as fast as one by one.
-  void put_later(model::ExtentId extent, const model::RecordView& record, bool newest);
+  void put_later(model::ExtentId extent, const model::RecordView& record, bool newest,
+                 const PayloadPlace* left = nullptr);
   void settle();
   const Entry* find(model::ExtentId extent, std::string_view key) const;
   uint64_t bytes() const;  // arenas and trees
@@ -103,10 +115,11 @@ class Half {
   std::vector<model::ExtentId> extents() const;  // ascending
 
  private:
-  Entry* make(const model::RecordView& record, bool newest);
+  Entry* make(const model::RecordView& record, bool newest, const PayloadPlace* left);
   struct Trees;
   std::unique_ptr<Trees> trees_;
   Arena arena_;
+  std::vector<std::shared_ptr<File>> files_;  // that hold values of ours
   uint64_t records_ = 0, later_n_ = 0;
   bool trusted_ = true;
 };
@@ -120,9 +133,10 @@ struct Held {
 class Overlay {
  public:
   Overlay() : active_(std::make_shared<Half>()) {}
-  bool put(model::ExtentId extent, const model::RecordView& record, bool newest);
-  void put_later(model::ExtentId extent, const model::RecordView& record, bool newest) {
-    active_->put_later(extent, record, newest);
+  bool put(model::ExtentId extent, const model::RecordView& record, bool newest, const PayloadPlace* left = nullptr);
+  void put_later(model::ExtentId extent, const model::RecordView& record, bool newest,
+                 const PayloadPlace* left = nullptr) {
+    active_->put_later(extent, record, newest, left);
   }
   void settle() { active_->settle(); }
   Held find(model::ExtentId extent, std::string_view key) const;

@@ -34,7 +34,7 @@ OverlayRows take(const Overlay& overlay, const Part& part, const ScanRange& rang
     }
     out.entries.push_back(entry);
     if (!entry->deleted || range.tombstones) live++;
-    bytes += entry->key().size() + entry->value().size();
+    bytes += entry->key().size() + entry->value_size;
     for (size_t i = 0; i < walks.size(); i++)
       while (at[i] != nullptr && at[i]->key() == entry->key())
         at[i] = range.reverse ? walks[i].prev() : walks[i].next();
@@ -73,7 +73,12 @@ class Merge {
   }
 
   bool give(const Entry& e) {
-    return emit(e.key(), e.deleted, e.value().size(), [&] { return Found{e.deleted, e.version, e.value(), e.flags}; });
+    return emit(e.key(), e.deleted, e.value_size, [&] {
+      auto value = e.value(buffer_);
+      if (value) return Found{e.deleted, e.version, *value, e.flags};
+      failed_ = std::move(value).error();
+      return Found{e.deleted, e.version, {}, e.flags};
+    });
   }
   bool give(RecordKey& keys, const RowAt& at) {
     return emit(at.key, at.row.deleted, at.row.length, [&] {

@@ -36,6 +36,8 @@ class JournalWorld {
     config_.checkpoint_interval = 50ms;
     config_.retention_bytes = 8 << 20;
     config_.reserve_bytes = 64 << 10;
+    if (seed % 2 == 0) config_.spill_from = 0;  // every value is left in the journal
+    config_.spill_value = 1;
   }
 
   Verdict run() {

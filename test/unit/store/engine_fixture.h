@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -44,6 +45,32 @@ inline model::Record del(std::string key, uint64_t ms) {
   return {model::Op::del, std::move(key), "", version(ms), 0, 0, 0};
 }
 
+// Lanes of which some can be made to wait.
+class Gate final : public Executor {
+ public:
+  std::unique_ptr<InlineExecutor> lanes;
+  std::set<Lane> shut;
+  void run(Lane lane, Fn task, Fn done) override {
+    if (shut.contains(lane))
+      waiting_.push_back({lane, std::move(task), std::move(done)});
+    else
+      lanes->run(lane, std::move(task), std::move(done));
+  }
+  void defer(Fn fn) override { lanes->defer(std::move(fn)); }
+  void open() {
+    shut.clear();
+    for (auto& w : std::exchange(waiting_, {})) lanes->run(w.lane, std::move(w.task), std::move(w.done));
+  }
+  void clear() { waiting_.clear(); }
+
+ private:
+  struct Waiting {
+    Lane lane;
+    Fn task, done;
+  };
+  std::vector<Waiting> waiting_;
+};
+
 class Store {
  public:
   MemDisk disk;
@@ -51,7 +78,8 @@ class Store {
   MemIndexFactory factory{files};
   HandClock clock;
   EngineConfig config;
-  std::unique_ptr<InlineExecutor> lanes;
+  Gate gate;
+  std::unique_ptr<InlineExecutor>& lanes = gate.lanes;
   std::unique_ptr<Engine> engine;
   Identity identity{{"p1"}, id_of<model::ClusterUuid>(9), {0}, {1}};
   std::vector<std::string> fatal;
@@ -65,13 +93,14 @@ class Store {
   // After a crash: the process is gone, what its threads had not done is not done.
   void kill() {
     engine.reset();
+    gate.clear();
     lanes.reset();
   }
   base::Status open() {
     kill();
     identity.incarnation = identity.incarnation.next();
     lanes = std::make_unique<InlineExecutor>();
-    auto opened = Engine::open({disk, factory, *lanes, clock, nullptr}, config, identity);
+    auto opened = Engine::open({disk, factory, gate, clock, nullptr}, config, identity);
     if (!opened) return base::fail(std::move(opened).error());
     engine = std::move(*opened);
     engine->on_fatal([this](const base::Error& e) { fatal.push_back(e.text); });

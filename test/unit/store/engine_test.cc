@@ -45,6 +45,10 @@ TEST(Engine, what_was_acknowledged_survives_a_crash_at_any_step) {
   for (uint64_t seed = 1; seed <= 300; seed++) {
     base::SeededRandom random(seed);
     Store s;
+    if (seed % 2 == 0) {  // every value stays in the journal until it is applied
+      s.config.spill_from = 0;
+      s.config.spill_value = 1;
+    }
     ASSERT_TRUE(s.open());
     ASSERT_TRUE(s.create(1, 1));
     Rows acked;
@@ -244,6 +248,141 @@ TEST(Engine, large_values_come_back_whole) {
     EXPECT_EQ(s.all(1), expected);
     for (const auto& [key, value] : expected) EXPECT_EQ(s.get(1, key), value);
   }
+}
+
+// --- values that are left in the journal --------------------------------------------------------
+
+TEST(Spill, a_value_that_stays_in_the_journal_is_read_from_there) {
+  Store s;
+  s.config.spill_from = 0;
+  ASSERT_TRUE(s.open());
+  ASSERT_TRUE(s.create(1, 1));
+  s.settle();
+  Rows expected;
+  for (int i = 0; i < 20; i++) {
+    expected["k" + std::to_string(i)] = std::string(i % 3 == 0 ? 100 : 5000, static_cast<char>('a' + i));
+    ASSERT_TRUE(s.write(1, "k" + std::to_string(i), expected["k" + std::to_string(i)]));
+  }
+  const auto held = s.engine->status();
+  EXPECT_GT(held.backlog_bytes, 13 * 5000U);
+  EXPECT_LT(held.overlay_bytes, 5000U);
+  EXPECT_EQ(s.all(1), expected);
+  for (const auto& [key, value] : expected) EXPECT_EQ(s.get(1, key), value);
+  std::string fetched;
+  s.engine->get_async(partition(1), "k1", [&](auto found) { fetched = (*found)->value; });
+  s.run();
+  EXPECT_EQ(fetched, expected["k1"]);
+  s.kill();  // replayed, they stay there too
+  ASSERT_TRUE(s.open());
+  EXPECT_LT(s.engine->status().overlay_bytes, 5000U);
+  EXPECT_EQ(s.all(1), expected);
+  s.settle();
+  EXPECT_EQ(s.engine->status().backlog_bytes, 0U);
+  EXPECT_EQ(s.all(1), expected);
+}
+
+TEST(Spill, memory_is_crowded_before_anything_is_left_in_the_journal) {
+  Store s;
+  s.config.overlay_bytes = 4 << 20;
+  s.config.segment_bytes = 1 << 20;
+  s.gate.shut = {Lane::apply};
+  ASSERT_TRUE(s.open());
+  s.gate.open();
+  ASSERT_TRUE(s.create(1, 1));
+  s.gate.shut = {Lane::apply};
+  for (int i = 0; i < 200; i++) ASSERT_TRUE(s.write(1, "k" + std::to_string(i), std::string(10000, 'v')));
+  const auto held = s.engine->status().overlay_bytes;
+  EXPECT_GE(held, s.config.overlay_bytes / 4);
+  EXPECT_LT(held, s.config.overlay_bytes / 4 + 50000);
+}
+
+// The index may fall behind by so much and no more; then writes wait, and go on when it has caught up.
+TEST(Spill, an_index_that_is_far_behind_says_overloaded) {
+  Store s;
+  s.config.spill_from = 0;
+  s.config.overlay_bytes = 64 << 10;  // 1 MiB of journal
+  ASSERT_TRUE(s.open());
+  ASSERT_TRUE(s.create(1, 1));
+  s.gate.shut = {Lane::apply};
+  Rows acked;
+  base::Status refused = base::ok();
+  for (int i = 0; refused && i < 1000; i++) {
+    const auto key = "k" + std::to_string(i);
+    if (auto r = s.write(1, key, std::string(4000, 'v')))
+      acked[key] = std::string(4000, 'v');
+    else
+      refused = base::fail(r.error());
+  }
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, Code::overloaded);
+  EXPECT_GT(acked.size(), 230U);
+  EXPECT_LT(acked.size(), 262U);
+  EXPECT_FALSE(s.engine->has_room(4000));
+  EXPECT_EQ(s.all(1), acked);
+  s.gate.open();
+  s.settle();
+  EXPECT_TRUE(s.write(1, "z", "1"));
+}
+
+TEST(Spill, a_value_that_is_not_what_was_written_is_neither_served_nor_applied) {  // S62
+  for (const bool served : {true, false}) {
+    Store s;
+    s.config.spill_from = 0;
+    ASSERT_TRUE(s.open());
+    ASSERT_TRUE(s.create(1, 1));
+    s.settle();
+    ASSERT_TRUE(s.write(1, "a", std::string(2000, 'a')));
+    ASSERT_TRUE(s.write(1, "b", std::string(2000, 'b')));
+    auto& segment = s.disk.bytes("journal/000000000001.seg");
+    const auto at = segment.find("bbbbbbbb");
+    ASSERT_NE(at, std::string::npos);
+    segment[at + 77] ^= 1;
+    EXPECT_EQ(s.get(1, "a"), std::string(2000, 'a'));
+    if (served) {
+      EXPECT_TRUE(s.get(1, "b").starts_with("error journal: a value"));
+      s.run();
+    } else {
+      s.settle();
+    }
+    ASSERT_EQ(s.fatal.size(), 1U);
+    s.kill();
+    ASSERT_TRUE(s.open());  // recovery tells whose block it was
+    EXPECT_EQ(s.engine->report().damaged.size(), 1U);
+    EXPECT_EQ(s.get(1, "a"), std::string(2000, 'a'));
+    EXPECT_EQ(s.get(1, "b"), "none");
+    EXPECT_FALSE(s.engine->find(partition(1))->whole);
+  }
+}
+
+// A scan goes on with a half that has been applied meanwhile: its segment is not used again under it.
+TEST(Spill, a_segment_is_not_recycled_while_a_scan_has_values_in_it) {
+  Store s;
+  s.config.spill_from = 0;
+  s.config.retention_bytes = 128 << 10;  // two segments
+  ASSERT_TRUE(s.open());
+  ASSERT_TRUE(s.create(1, 1));
+  s.settle();
+  const std::string value(3000, 'x');
+  for (int i = 0; i < 5; i++) ASSERT_TRUE(s.write(1, "k" + std::to_string(i), value));
+  s.gate.shut = {Lane::read};
+  std::optional<Engine::ScanRows> rows;
+  s.engine->scan_async(partition(1), {}, [&](base::Result<Engine::ScanRows> r) { rows = std::move(*r); });
+  const auto rewrite = [&](char with) {
+    for (int i = 0; i < 200; i++) {
+      ASSERT_TRUE(s.write(1, "k" + std::to_string(i % 5), std::string(3000, with)));
+      s.pass(std::chrono::milliseconds(1100));
+    }
+  };
+  rewrite('y');
+  const auto kept = s.engine->status().segments;
+  EXPECT_GT(kept, 4U);  // the scan's own and all behind it
+  s.gate.open();
+  s.run();
+  ASSERT_TRUE(rows);
+  ASSERT_EQ(rows->rows.size(), 5U);
+  for (const auto& row : rows->rows) EXPECT_EQ(row.record.value, value);
+  rewrite('z');
+  EXPECT_LT(s.engine->status().segments, kept);
 }
 
 TEST(Engine, scans_go_both_ways_through_limits) {

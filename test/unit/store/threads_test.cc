@@ -78,6 +78,8 @@ TEST(Threads, writers_readers_apply_and_kill_lose_nothing_acknowledged) {
            ((*found)->version > w.version || ((*found)->version == w.version && (*found)->value == w.value));
   };
   for (int life = 0; life < 4; life++) {
+    d.config.spill_from = life % 2 == 0 ? d.config.overlay_bytes : 0;  // values of the odd lives stay in the journal
+    d.config.spill_value = 200;
     d.start();
     if (life == 0) {
       bool made = false;
