@@ -41,7 +41,8 @@ CPPFLAGS += -DCANTLE_TESTING
 endif
 ifneq ($(SAN),)
 CXXFLAGS += -O1 -fsanitize=$(SAN) -fno-sanitize-recover=all
-LDFLAGS += -fsanitize=$(SAN)
+# Linked in: as shared libraries the two do not share their settings, and what `undefined` finds goes to stderr only.
+LDFLAGS += -fsanitize=$(SAN) $(if $(findstring undefined,$(SAN)),-static-libasan -static-libubsan)
 endif
 
 # --- what there is -----------------------------------------------------------------------------
@@ -157,13 +158,16 @@ test-bats: deps ## the binaries as an operator meets them
 test-long: deps ## the long tests: many seeds, mutants, sanitizers, faults
 	@$(MAKE) --no-print-directory -j2 test-build
 	@$(MAKE) --no-print-directory -j2 TESTING=1 all build/release-testing/test/sim
-	@SUITE_TIMEOUT=14400 BATS_TEST_TIMEOUT=1800 test/run.sh $(B) sim:20000 bats:slow faults:slow
-	@test/run.sh build/release-testing mutants
-	@$(MAKE) --no-print-directory SAN=address,undefined test-san
-	@$(MAKE) --no-print-directory SAN=thread test-san
-test-san: deps # unit tests and a part of the simulation of a sanitizer build
-	@$(MAKE) --no-print-directory -j2 test-build
-	@test/run.sh $(B) unit sim:100 bats:san
+	@$(build_san)
+	@SUITE_TIMEOUT=14400 BATS_TEST_TIMEOUT=1800 test/run.sh $(B) sim:20000 bats:slow faults:slow \
+	  build/release-testing mutants $(SAN_SUITES)
+test-san: deps ## what is run with sanitizers, with both sorts of them (SAN=thread: with one)
+	@$(build_san)
+	@test/run.sh $(SAN_SUITES)
+# Sorts of sanitizers, and what is run with each: the simulation has one thread, so that a few seeds will do for `thread`.
+SANS := $(or $(SAN),address$(comma)undefined thread)
+build_san = for san in $(SANS); do $(MAKE) --no-print-directory -j2 SAN=$$san test-build; done
+SAN_SUITES = $(foreach san,$(SANS),build/$(subst $(comma),-,$(san)) unit conformance sim:$(if $(findstring thread,$(san)),20,100) bats:san)
 bench: deps ## the figures, as ratios in one run
 	@$(MAKE) --no-print-directory -j2 all $(B)/test/bench
 	@$(B)/test/bench

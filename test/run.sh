@@ -1,23 +1,49 @@
 #!/bin/bash
 # Runs test programs and prints one closing line: N passed, N failed, N skipped.
 #
-#   test/run.sh DIR SUITE...
+#   test/run.sh DIR SUITE... [DIR SUITE...]
 #
-# DIR is a build directory (build/release). SUITE is one of
+# DIR is a build directory (build/release): what has a slash in it. SUITE is one of
 #   unit            every DIR/test/unit_*
 #   sim[:SEEDS]     the simulation, with that many seeds
 #   mutants         the simulation's mutants (a TESTING=1 build)
 #   conformance     the coordination backends
 #   bats[:FILTER]   test/bats/*.bats;  faults[:FILTER]  test/faults/*.bats; FILTER is a tag expression
 # Output of each suite goes to DIR/test/log/SUITE.log and, where something failed, to stdout.
+#
+# What a sanitizer says goes to files below DIR/test/log/reports, whoever started the program and whatever becomes of its
+# exit status; each of them is a failure.
 set -uo pipefail
-dir=$1
-shift
-log=$dir/test/log
-mkdir -p "$log"
-export CANTLE_BIN=$PWD/$dir/bin
-export PATH="$CANTLE_BIN:$PATH"
-passed=0 failed=0 skipped=0
+passed=0 failed=0 skipped=0 dir='' search=$PATH
+
+# From here on the programs of that build.
+use_build() {
+  dir=$1 log=$1/test/log
+  mkdir -p "$log"
+  export CANTLE_BIN=$PWD/$dir/bin
+  export PATH="$CANTLE_BIN:$search"
+  export SAN_REPORTS=$PWD/$log/reports
+  rm -rf "$SAN_REPORTS"
+  mkdir -p "$SAN_REPORTS"
+  # test/lib/cluster.bash gives each Bats file a directory of its own.
+  export SAN_FLAGS=exitcode=66:detect_stack_use_after_return=1:second_deadlock_stack=1:history_size=4:print_stacktrace=1
+  local tool
+  for tool in ASAN LSAN UBSAN TSAN; do export "${tool}_OPTIONS=$SAN_FLAGS:log_path=$SAN_REPORTS/report"; done
+}
+
+# What was reported since use_build.
+add_reports() {
+  local report n=0
+  while IFS= read -r report; do
+    n=$((n + 1))
+    echo "--- ${report#"$PWD/"}"
+    head -n 60 "$report"
+  done < <([ -z "$dir" ] || find "$SAN_REPORTS" -type f -name 'report.*' -size +0)
+  if [ "$n" != 0 ]; then
+    echo "reports:                 $n failed"
+    failed=$((failed + n))
+  fi
+}
 
 add() {
   passed=$((passed + $1)) failed=$((failed + $2)) skipped=$((skipped + $3))
@@ -65,6 +91,12 @@ bats_dir() {
 }
 
 for suite in "$@"; do
+  if [[ $suite == */* ]]; then
+    add_reports
+    if [ $# -gt 1 ]; then echo "$suite"; fi
+    use_build "$suite"
+    continue
+  fi
   kind=${suite%%:*} arg=
   [[ $suite == *:* ]] && arg=${suite#*:}
   case $kind in
@@ -76,5 +108,6 @@ for suite in "$@"; do
     *) echo "test/run.sh: unknown suite $suite"; failed=$((failed + 1)) ;;
   esac
 done
+add_reports
 echo "$passed passed, $failed failed, $skipped skipped"
 [ "$failed" = 0 ] && [ "$passed" -gt 0 ]

@@ -1,6 +1,7 @@
 #!/usr/bin/env bats
 # The main job: load, split while the load goes on, lose a server, take it back, prove that nothing was lost.
 # COORD=zk runs it on ZooKeeper; the last test does so by itself.
+# bats file_tags=san
 load ../lib/cluster
 
 setup() {

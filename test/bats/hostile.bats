@@ -1,6 +1,7 @@
 #!/usr/bin/env bats
 # Peers that know no rules, and descriptors that run out (faults.md, R40): whatever comes, the server goes on, other
 # connections are not harmed, and nothing is stored that should not be.
+# bats file_tags=san
 load ../lib/cluster
 
 setup_file() {

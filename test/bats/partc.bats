@@ -1,5 +1,6 @@
 #!/usr/bin/env bats
 # partc: the client's verbs against a cluster of three servers.
+# bats file_tags=san
 load ../lib/cluster
 
 setup_file() {

@@ -1,5 +1,6 @@
 #!/usr/bin/env bats
 # replpush: who is behind, why, and what an operator can do about it.
+# bats file_tags=san
 load ../lib/cluster
 
 setup_file() {

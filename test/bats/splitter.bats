@@ -1,5 +1,6 @@
 #!/usr/bin/env bats
 # splitter: a split as an operator begins, follows, leaves and undoes it.
+# bats file_tags=san
 load ../lib/cluster
 
 setup_file() { cluster_up --servers 5 --mdservers 2; }

@@ -18,6 +18,13 @@ bats_load_library bats-file
 export CANTLE_BIN=${CANTLE_BIN:-$(cd "$BATS_TEST_DIRNAME/../.." && pwd)/build/release/bin}
 export PATH=$CANTLE_BIN:$PATH
 
+# Sanitizers report to files, each Bats file's to a directory of its own (test/run.sh says where).
+if [ -n "${SAN_REPORTS:-}" ]; then
+  export SAN_FILE_REPORTS=$SAN_REPORTS/${BATS_TEST_FILENAME##*/}
+  mkdir -p "$SAN_FILE_REPORTS"
+  for tool in ASAN LSAN UBSAN TSAN; do export "${tool}_OPTIONS=$SAN_FLAGS:log_path=$SAN_FILE_REPORTS/report"; done
+fi
+
 readonly WAIT_POLL=0.05
 
 # now_ms: the monotonic enough clock of the tests.
@@ -85,8 +92,23 @@ cluster_env() {
 }
 
 cluster_down() {
-  [ -n "${CLUSTER_DIR:-}" ] && [ -d "$CLUSTER_DIR/run" ] || return 0
-  cantle-local --dir "$CLUSTER_DIR" down
+  if [ -n "${CLUSTER_DIR:-}" ] && [ -d "$CLUSTER_DIR/run" ]; then cantle-local --dir "$CLUSTER_DIR" down; fi
+  sanitizers_silent
+}
+
+# sanitizers_silent: no program of this file has reported anything that was not told yet. Asked when the daemons have
+# ended: what they leaked is known then.
+sanitizers_silent() {
+  [ -n "${SAN_FILE_REPORTS:-}" ] || return 0
+  local report new=0
+  for report in "$SAN_FILE_REPORTS"/report.*; do
+    if [ ! -s "$report" ] || [ -e "$SAN_FILE_REPORTS/told.${report##*/report.}" ]; then continue; fi
+    : >"$SAN_FILE_REPORTS/told.${report##*/report.}"
+    echo "--- $report"
+    head -n 60 "$report"
+    new=1
+  done
+  [ "$new" = 0 ]
 }
 
 # server VERB NAME…: cantle-local on this file's cluster: `server kill p2`, `server start p2`.
