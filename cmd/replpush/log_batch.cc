@@ -135,6 +135,7 @@ mv::LogRead read_batch(store::JournalReader& journal, const mv::ReadLog& ask, mo
   auto end = journal.end(ask.partition);
   if (end && ask.until.value != 0) end->lsn = std::min(end->lsn, ask.until);
   model::Lsn from = ask.after.lsn.next();
+  bool gap = false;
   for (int reads = 0; reads < kReadsMax && end && from <= end->lsn && sorter.bytes() < ask.bytes; ++reads) {
     bool full = false;
     auto part = journal.read(ask.partition, from, ask.bytes - sorter.bytes(),
@@ -149,16 +150,19 @@ mv::LogRead read_batch(store::JournalReader& journal, const mv::ReadLog& ask, mo
     if (part->gone && sorter.empty()) return out.end = mv::ReadEnd::retired, out;
     if (full || part->gone) return out.batch = sorter.take(), out;
     if (part->gap) sorter.passed_gap();
+    gap = gap || part->gap;
     if (part->gap)  // a damaged place: what was there is compared with the other replicas by the partd
       base::log(base::Level::warn, "damaged_log",
                 {{"partition", to_string(ask.partition)}, {"from", to_string(from)}, {"next", to_string(part->next)}});
     if (part->next <= from) break;
     from = part->next;
   }
-  if (sorter.empty() && end && ask.after.lsn < end->lsn)
+  // Damaged to the end: there is nothing to send, and the position goes on all the same.
+  const bool all_damaged = gap && end && from > end->lsn && sorter.empty();
+  if (sorter.empty() && end && ask.after.lsn < end->lsn && !all_damaged)
     return failed(std::move(out), "LSN " + to_string(from) + " cannot be read");
   out.batch = sorter.take();
-  if (!out.batch.through.lsn.value) out.batch.through = ask.after;
+  if (!out.batch.through.lsn.value) out.batch.through = all_damaged ? *end : ask.after;
   return out;
 }
 

@@ -389,25 +389,46 @@ void Medium::power_cut() {
   }
 }
 
-bool Medium::flip_bit(const std::string& prefix) {
+std::vector<std::pair<Inode*, uint32_t>> Medium::written_pages(const std::string& prefix) {
   std::vector<std::pair<Inode*, uint32_t>> pages;
   for (auto it = names_.lower_bound(prefix); it != names_.end() && it->first.starts_with(prefix); ++it)
     for (size_t i = 0; i < it->second->platter.size(); ++i)
       if (it->second->platter[i] && it->second->platter[i] != zero_page() &&
           !it->second->dirty.contains(static_cast<uint32_t>(i)))
         pages.emplace_back(it->second.get(), static_cast<uint32_t>(i));
-  if (pages.empty()) return false;
+  return pages;
+}
+
+void Medium::flip(Inode& inode, uint32_t page, size_t at) {
+  Page next = *inode.platter[page];
+  next[at] ^= static_cast<char>(1 << scheduler_.random().below(8));
+  inode.platter[page] = inode.cache[page] = std::make_shared<Page>(next);
+  scheduler_.note("flip_bit", host_, page);
+}
+
+bool Medium::flip_bit(const std::string& prefix, size_t spared) {
+  auto pages = written_pages(prefix);
+  if (pages.size() <= spared) return false;
   auto& random = scheduler_.random();
-  auto [inode, page] = pages[random.below(pages.size())];
-  Page next = *inode->platter[page];
+  const auto [inode, page] = pages[random.below(pages.size() - spared)];
   std::vector<size_t> used;
   for (size_t i = 0; i < kPage; ++i)
-    if (next[i] != 0) used.push_back(i);
+    if ((*inode->platter[page])[i] != 0) used.push_back(i);
   if (used.empty()) return false;
-  next[used[random.below(used.size())]] ^= static_cast<char>(1 << random.below(8));
-  inode->platter[page] = inode->cache[page] = std::make_shared<Page>(next);
-  scheduler_.note("flip_bit", host_, page);
+  flip(*inode, page, used[random.below(used.size())]);
   return true;
+}
+
+bool Medium::flip_text(const std::string& prefix, std::string_view text) {
+  auto pages = written_pages(prefix);
+  for (; !pages.empty(); pages.pop_back()) {
+    const auto [inode, page] = pages.back();
+    const auto at = std::string_view(inode->platter[page]->data(), kPage).rfind(text);
+    if (at == std::string_view::npos) continue;
+    flip(*inode, page, at);
+    return true;
+  }
+  return false;
 }
 
 void Medium::wipe() {

@@ -60,8 +60,11 @@ class Medium {
 
   Faults& faults() { return faults_; }
   void power_cut();
-  // Flips one bit of a page that is not all zeros in a file whose path begins with `prefix`. False: there is none.
-  bool flip_bit(const std::string& prefix);
+  // Flips one bit of a page that is not all zeros in a file whose path begins with `prefix`, and is not one of the last
+  // `spared` such pages. False: there is none.
+  bool flip_bit(const std::string& prefix, size_t spared = 0);
+  // The same in the last place where `text` stands, on one page.
+  bool flip_text(const std::string& prefix, std::string_view text);
   void wipe();  // an empty disk under the old name
   bool remove(const std::string& path) { return names_.erase(path) + platter_names_.erase(path) > 0; }
   std::vector<std::string> paths() const;
@@ -81,6 +84,8 @@ class Medium {
   };
   static std::string dir_of(std::string_view path);
   void name(const std::string& path, InodePtr inode);
+  std::vector<std::pair<Inode*, uint32_t>> written_pages(const std::string& prefix);
+  void flip(Inode& inode, uint32_t page, size_t at);
   void tear(Inode& inode);
   uint64_t pages() const { return pages_; }
 

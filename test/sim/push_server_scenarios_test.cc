@@ -191,6 +191,24 @@ TEST(SimPush, s62_damage_in_the_middle_is_not_a_torn_tail) {
   }
 }
 
+// S62: the end of a log is what is damaged, and its server's mover has it to send: it goes on behind it.
+TEST(SimPush, s62_a_damaged_end_of_a_log_holds_up_nobody) {
+  Scenario s(62, 3);
+  s.fill(10);
+  s.split("k005");
+  EXPECT_TRUE(s.world.wait([&] { return s.map()->partitions.size() == 2; }, 30s));
+  ASSERT_TRUE(s.world.come_to_rest(30s));
+  s.world.cluster().kill_push(s.world.host("p1"));
+  for (const char* other : {"p2", "p3"}) s.world.cluster().network.cut_both("p1", other);
+  for (size_t i = 0; i < 10; ++i) EXPECT_TRUE(s.write("p1", Scenario::name(i), Level::one).has_value());
+  s.kill("p1");
+  ASSERT_TRUE(s.world.host("p1").medium.flip_text("journal/0", "k004"));  // the low child's last; others' come after
+  s.world.checks().set_damage_expected(true);
+  s.world.cluster().network.heal();
+  s.start("p1");
+  s.settle();
+}
+
 // S63: index and journal part ways at every step of an apply; the journal is the truth.
 TEST(SimPush, s63_index_and_journal_agree_after_a_crash_at_any_step) {
   for (uint64_t n = 1; n <= 60; ++n) {
