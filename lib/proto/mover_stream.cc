@@ -173,7 +173,7 @@ void MoverStream::peer_restarted(Instant now) {
   // It may be asking to be told how far we are; and what was under way died with the old process.
   reset();
   in_touch_ = false;
-  healing_ = 0;
+  healing_ = heal_seen_ = 0;  // asked once more, if it still is: what we had of it may not have been told (S62)
   told_.reset();
   backoff_ = {};
   retry_at_ = now;
