@@ -38,8 +38,14 @@ struct Outcome {
   std::string reason;
 };
 
-base::Status refuse_busy(const std::string& table, const model::Partition& p) {
-  if (!p.split && p.moves.empty()) return base::ok();
+base::Status refuse_busy(const std::string& table, const model::Partition& p, const model::Assignment& from,
+                         bool from_dead) {
+  if (!p.split && p.moves.empty()) {
+    if (from_dead || from.state != model::AssignmentState::available || !model::being_filled(p)) return base::ok();
+    return fail(Code::conflict, table + ", region " + to_string(p.region) +
+                                    ": a replica is still being filled; wait for it (zkctl explain " + to_string(p.id) +
+                                    ")");
+  }
   return fail(Code::conflict, table + ", region " + to_string(p.region) + ": a " + (p.split ? "split" : "replacement") +
                                   " is under way; wait for it (zkctl explain " + to_string(p.id) + ")");
 }
@@ -95,7 +101,7 @@ base::Result<Plan> plan_away(Tool& tool, const ServerId& from, const ServerId& t
     for (const auto& p : map->partitions) {
       const auto* a = model::find_assignment(p, from);
       if (!a) continue;
-      TRY(refuse_busy(t.name, p));
+      TRY(refuse_busy(t.name, p, *a, from_dead));
       if (!has_source(p, from, from_dead, nodes)) {
         plan.impossible.push_back(t.name + ", region " + to_string(p.region) + ": no live replica has its data");
         continue;

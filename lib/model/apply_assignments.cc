@@ -68,6 +68,9 @@ base::Status apply(Draft& draft, const ops::Replace& op) {
   const auto from = iterator_of(p, op.from);
   if (from == p.assignments.end())
     return conflict("assignment", "partition " + to_string(p.id) + " has no assignment " + to_string(op.from));
+  // Repair goes before: the one that is replaced may be needed for what is being filled (lib/proto/push_fill.h).
+  if (!op.from_dead && from->state == AssignmentState::available && being_filled(p))
+    return conflict("filling", "a replica of partition " + to_string(p.id) + " is still being filled");
   if (find_assignment(p, op.to.server) != nullptr)  // S55
     return refused("server-twice", op.to.server.name + " has partition " + to_string(p.id) + " already");
   p.moves.push_back(

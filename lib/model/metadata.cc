@@ -1,5 +1,7 @@
 #include "lib/model/metadata.h"
 
+#include <algorithm>
+
 namespace cantle::model {
 
 const Partition* Metadata::find(std::string_view routing_key) const {
@@ -15,6 +17,15 @@ const EndedPartition* find_ended(const Metadata& metadata, const PartitionId& id
   return nullptr;
 }
 
+bool needed(const Metadata& metadata, const EndedPartition& ended) {
+  auto it = metadata.partitions.at_or_before(ended.interval.begin);
+  for (; it != metadata.partitions.end(); ++it) {
+    if (it->interval.intersect(ended.interval).empty()) break;
+    if (being_filled(*it)) return true;
+  }
+  return false;
+}
+
 const Assignment* find_assignment(const Partition& partition, const ServerId& server) {
   for (const auto& a : partition.assignments)
     if (a.server == server) return &a;
@@ -25,6 +36,11 @@ const Assignment* find_assignment(const Partition& partition, const AssignmentId
   for (const auto& a : partition.assignments)
     if (a.id == id) return &a;
   return nullptr;
+}
+
+bool being_filled(const Partition& partition) {
+  return std::any_of(partition.assignments.begin(), partition.assignments.end(),
+                     [](const auto& a) { return a.state == AssignmentState::initializing; });
 }
 
 }  // namespace cantle::model

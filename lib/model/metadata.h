@@ -46,5 +46,7 @@ struct Metadata {
 };
 
 const EndedPartition* find_ended(const Metadata& metadata, const PartitionId& id);
+// A replica that is being filled may have to know what it was (lib/proto/push_fill.h).
+bool needed(const Metadata& metadata, const EndedPartition& ended);
 
 }  // namespace cantle::model

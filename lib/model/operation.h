@@ -123,7 +123,8 @@ struct AbortSplit {
 };
 
 // Begins to replace assignment `from` by a new one, PROPOSED in the same slot. Expects the partition active, no split
-// and no other move in it, `from` AVAILABLE or INITIALIZING, `to.server` with no assignment in it (S55).
+// and no other move in it, `from` AVAILABLE or INITIALIZING, `to.server` with no assignment in it (S55); and, unless
+// `from` is dead or itself being filled, no replica that is being filled.
 struct Replace {
   PartitionId partition;
   AttemptId attempt;
@@ -168,7 +169,8 @@ struct RemoveDead {
   friend bool operator==(const RemoveDead&, const RemoveDead&) = default;
 };
 
-// Forgets an ended partition. The requester has seen that every server in it observed its end.
+// Forgets an ended partition. The requester has seen that every server in it observed its end. Expects that no replica
+// is being filled that may need to know of it (needed() in lib/model/metadata.h).
 struct SweepEnded {
   PartitionId partition;
   AttemptId attempt;

@@ -96,8 +96,9 @@ struct Partition {
 };
 
 // What is left of a partition after FINALIZE_SPLIT: a server that was away learns from it that its
-// copy of the parent is to be divided. Kept until every server in `parent_assignments` has published
-// an `observed` at or past `at`, or holds nothing of this table any more.
+// copy of the parent is to be divided, and a replica that is being filled what the parent's copies can give it. Kept
+// until every server in `parent_assignments` has published an `observed` at or past `at`, or holds nothing of this
+// table any more, and no such replica is left (needed() in lib/model/metadata.h).
 struct EndedPartition {
   PartitionId id;
   Region region;
@@ -113,5 +114,7 @@ struct EndedPartition {
 
 const Assignment* find_assignment(const Partition& partition, const ServerId& server);
 const Assignment* find_assignment(const Partition& partition, const AssignmentId& id);
+// A replica of it is being filled.
+bool being_filled(const Partition& partition);
 
 }  // namespace cantle::model

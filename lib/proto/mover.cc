@@ -122,11 +122,12 @@ void Mover::plan_streams(Instant now, Effects& out) {
   std::map<StreamId, std::pair<Target, const model::HeldPartition*>> wanted;
   for (auto& [own, copy] : copies_) {
     copy.targets.clear();
-    copy.covered = false;
+    copy.covered = copy.needed = false;
     auto it = shared_.maps.find(copy.held.table);
     if (it == shared_.maps.end()) continue;
     copy.targets = targets_of(copy.held, *it->second, shared_.self);
     copy.covered = covered(copy.held, *it->second);
+    copy.needed = copy.proof && mover::needed(copy.held, *it->second);
     for (const auto& t : copy.targets) wanted[t.id] = {t, &copy.held};
   }
   for (auto it = streams_.begin(); it != streams_.end();)
@@ -193,6 +194,10 @@ model::TxnSeq Mover::txnseq_of(const Copy& copy) const {
 bool Mover::through(const Copy& copy, std::string* why) const {
   if (!copy.covered) {
     *why = "METADATA names nobody else for some of it, or names this copy again";
+    return false;
+  }
+  if (copy.needed) {
+    *why = "a replica of what took over is still being filled";
     return false;
   }
   for (const auto& t : copy.targets) {

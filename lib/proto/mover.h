@@ -72,7 +72,7 @@ class Mover {
   struct Copy {
     model::HeldPartition held;
     std::vector<Target> targets;
-    bool covered = false;
+    bool covered = false, needed = false;
     std::unique_ptr<Proof> proof;  // while it is to be unloaded
   };
 

@@ -33,7 +33,7 @@ struct Target {
   model::AssignmentState state = model::AssignmentState::available;
   bool hollow = false;                  // the log that is read does not have all that the copy has
   model::TxnSeq since, min_txnseq;      // of the target's assignment and of its partition's entry
-  bool catching_up = false;             // the source is: the target probably has what comes in there
+  bool catching_up = false;             // the source is: the target probably has what comes in there, and more
   std::vector<model::ServerId> others;  // servers that push to this target as well
   std::vector<MarkKey> marks;           // where its position may stand: its own first, then those it goes on from
   bool operator==(const Target&) const = default;
@@ -45,6 +45,10 @@ std::vector<Target> targets_of(const model::HeldPartition& held, const model::Me
 // Whether other tenures, on whichever servers, are responsible for every key of what is held: otherwise it may not be
 // dropped, whoever confirmed what (invariant 7).
 bool covered(const model::HeldPartition& held, const model::Metadata& map);
+
+// A partition that took over some of it has a replica that is being filled: until that is done the copy may be needed
+// for it, if another server is lost (lib/proto/push_fill.h).
+bool needed(const model::HeldPartition& held, const model::Metadata& map);
 
 // Of the marks found for a target: the furthest. A snapshot under way goes on only into the same assignment.
 Mark choose_mark(const Target& target, const std::vector<std::pair<MarkKey, Mark>>& found);

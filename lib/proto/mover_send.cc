@@ -549,11 +549,12 @@ void MoverStream::pop(Instant now, Effects& out) {
 bool MoverStream::end_owed(Instant now) const {
   if (!goal_ || end_ticket_ != 0 || mark_.snapshot != 0 || needs_snapshot()) return false;
   if ((mark_.at.lsn < goal_->lsn || (!verified_ && behind())) && !MUTANT("bulk_end_too_early")) return false;
+  const bool filling = target_.state == AssignmentState::initializing;
+  if (filling && target_.catching_up) return false;  // what it lacks may be what the target has to have (S62)
   if (!told_ || told_->txnseq != goal_txnseq_) return true;
   const Duration age = now - told_->at;
   const bool news = mark_.at.lsn > told_->through.lsn;
   auto peer = shared_.peers.find(target_.server);
-  const bool filling = target_.state == AssignmentState::initializing;
   const bool may_wait = filling || (peer != shared_.peers.end() && now - peer->second.since < kMayWait);
   if (filling && age >= kEndQuick * 8) return true;  // it may have lost count
   if (!news) return false;

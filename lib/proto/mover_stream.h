@@ -13,7 +13,8 @@
 //
 // Invariants
 //   * The position never passes a record that the target has not confirmed durable.
-//   * bulk.end is sent only for a position at or past a log end measured after the map that its envelope names.
+//   * bulk.end is sent only for a position at or past a log end measured after the map that its envelope names, and to
+//     a target that is being filled only by a copy that has itself caught up with the others.
 //   * A failure, whatever it is, ends in a later attempt from the position, with jittered backoff; it touches no
 //     other stream (what was under way is forgotten, late answers are dropped, S25).
 //   * Snapshot chunks are sent one after the other, each after the last was confirmed.

@@ -156,6 +156,14 @@ bool PushServer::caught_up() const {
 
 std::string PushServer::read_only_reason() const { return impl_->read_only(); }
 
+namespace {
+// It may lack what nobody can be expected to have offered it yet: it vouches for nothing.
+bool catching_up(const Copy& c) {
+  if (c.held.aside) return !c.held.whole;  // and nobody ever will
+  return !c.caught_up || (c.heal != 0 && !model::answers_reads(c.state));
+}
+}  // namespace
+
 std::vector<model::HeldPartition> PushServer::held() const {
   std::vector<model::HeldPartition> all;
   for (const auto& [own, c] : impl_->copies) {
@@ -169,7 +177,7 @@ std::vector<model::HeldPartition> PushServer::held() const {
                    .interval = c->held.interval,
                    .unload = c->held.aside && !impl_->setting_aside.contains(own),
                    .settled = c->track.marks(),
-                   .catching_up = !c->caught_up});
+                   .catching_up = catching_up(*c)});
   }
   return all;
 }

@@ -1,4 +1,3 @@
-#include "lib/base/testing.h"
 #include "lib/proto/push_impl.h"
 
 namespace cantle::proto {
@@ -64,43 +63,6 @@ void PushServer::Impl::fill(Table& t, Copy& c) {
   emit(MarkAvailable{t.name, c.held.partition, c.held.assignment});
 }
 
-namespace {
-
-// Whose bulk.end speaks for the log of assignment `id`: its own, and those of the children that go on with its log.
-// This copy itself, if it is one of them: that log is its own.
-bool heard(const model::AssignmentId& id, const std::vector<model::Assignment>& children, const Copy& c) {
-  if (c.ends.contains(id)) return true;
-  return std::any_of(children.begin(), children.end(), [&](const auto& a) {
-    return a.source == id && (a.id == c.held.assignment || c.ends.contains(a.id));
-  });
-}
-size_t slots_heard(const std::vector<model::Assignment>& sources, const std::vector<model::Assignment>& children,
-                   const Copy& c) {
-  std::set<uint32_t> slots;
-  for (const auto& a : sources)
-    if (a.id != c.held.assignment && model::answers_reads(a.state) && heard(a.id, children, c)) slots.insert(a.slot);
-  return slots.size();
-}
-size_t slot_count(const std::vector<model::Assignment>& assignments) {
-  std::set<uint32_t> slots;
-  for (const auto& a : assignments) slots.insert(a.slot);
-  return slots.size();
-}
-bool enough(const std::vector<model::Assignment>& sources, const Copy& c,
-            const std::vector<model::Assignment>& children = {}) {
-  const size_t heard_of = slots_heard(sources, children, c);
-  if (MUTANT("available_before_majority_bulk_end")) return heard_of > 0;
-  return heard_of >= read_quorum(slot_count(sources));
-}
-// One that was there from the split on holds what was acknowledged with its slot since. A replacement does not: what
-// its predecessor acknowledged after the parent had ended is with the child's other slots alone.
-bool of_the_split(const model::Assignment& a, const model::EndedPartition& parent) {
-  return a.source.none() || std::any_of(parent.parent_assignments.begin(), parent.parent_assignments.end(),
-                                        [&](const auto& p) { return p.id == a.source; });
-}
-
-}  // namespace
-
 // Whose copies fill this one: those of its own partition, or of the one that is being split.
 PartitionId PushServer::Impl::filled_from(const Copy& c) const {
   if (c.role == Role::child)
@@ -109,20 +71,14 @@ PartitionId PushServer::Impl::filled_from(const Copy& c) const {
   return c.held.partition;
 }
 
-// So many source slots have delivered everything up to their bulk.end that every write acknowledged before is here.
 bool PushServer::Impl::filled(const Table& t, const Copy& c) const {
-  if (c.role == Role::child) {
-    const auto* parent = t.map->find(filled_from(c));
-    return parent != nullptr && enough(parent->assignments, c);
-  }
-  const auto* p = t.map->find(c.held.partition);
+  Heard heard{{}, c.filling_ends, c.heal != 0};
+  for (const auto& [from, end] : c.ends) heard.whole.insert(from);
+  const auto* p = t.map->find(filled_from(c));
   if (p == nullptr) return false;
-  if (enough(p->assignments, c)) return true;
+  if (c.role == Role::child) return filled_child(*t.map, *p, c.held.assignment, heard);
   const auto* own = model::find_assignment(*p, c.held.assignment);
-  for (const auto& e : t.map->ended)
-    if (e.id == p->parent && own != nullptr && of_the_split(*own, e) && enough(e.parent_assignments, c, p->assignments))
-      return true;
-  return false;
+  return own != nullptr && push::filled(*t.map, *p, *own, heard);
 }
 
 // The damaged place has been compared with every replica, the dead ones too once they are back; only then is it
@@ -131,6 +87,7 @@ void PushServer::Impl::mark_whole(Copy& c, const model::Partition& p) {
   for (const auto& a : p.assignments)
     if (a.server != self.server && model::answers_reads(a.state) && !c.healed.contains(a.id)) return;
   c.heal = 0;
+  c.held.whole = true;
   c.healed.clear();
   say(base::Level::notice, "healed", "partition " + to_string(p.id) + " was compared with every replica");
   emit(MarkWhole{c.held.partition, c.held.assignment});
@@ -166,10 +123,14 @@ void PushServer::Impl::on(const Created& in) {
   Copy* c = live(in.partition);
   if (!in.status) {
     say(base::Level::error, "create", "partition " + to_string(in.partition) + ": " + to_string(in.status.error()));
-    if (c != nullptr) remove(c->held.assignment);  // the next map, or the slow timer, begins it again
+    if (c != nullptr) {
+      unmade[c->held.assignment] = c->held.table;
+      remove(c->held.assignment);  // the next map, or the slow timer, begins it again
+    }
     if (t != nullptr) t->arrange_at = now.at + kAskEvery;
   } else if (c != nullptr) {
     c->creating = false;
+    unmade.erase(c->held.assignment);
     if (t != nullptr && t->map && !t->map->dropped && !arrange(*t, false)) return;  // a map may have come meanwhile
   }
   if (t != nullptr) end_under_way(*t, held->tag);
@@ -245,9 +206,12 @@ void PushServer::Impl::on(const DropAsked& in) {
   if (c->dropping) return refuse("it is being dropped already");
   if (setting_aside.contains(m.assignment)) return refuse("it is being set aside");
   if (m.txnseq > t->map->txnseq) return refuse("proved under a newer map than this server's");
-  for (const auto& p : t->map->partitions)
-    if (!p.interval.intersect(c->held.interval).empty() && p.min_txnseq > m.txnseq)
+  for (const auto& p : t->map->partitions) {
+    if (p.interval.intersect(c->held.interval).empty()) continue;
+    if (p.min_txnseq > m.txnseq)
       return refuse("the map has changed since the proof: transaction " + to_string(p.min_txnseq));
+    if (model::being_filled(p)) return refuse("a replica of partition " + to_string(p.id) + " is still being filled");
+  }
   if (in.end && in.end->lsn != m.proved_to.lsn) return refuse("the log has grown since the proof");
   drops[m.assignment] = in.call;
   drop(*c, "proved");

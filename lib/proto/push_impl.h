@@ -21,6 +21,7 @@
 
 #include "lib/base/check.h"
 #include "lib/proto/hlc.h"
+#include "lib/proto/push_fill.h"
 #include "lib/proto/push_plan.h"
 #include "lib/proto/push_server.h"
 #include "lib/proto/push_track.h"
@@ -72,6 +73,7 @@ struct Copy {
   base::Instant catch_up_until, ask_next;
   std::map<AssignmentId, model::EpochsReply> epochs;
   std::map<AssignmentId, model::LogPoint> ends;  // bulk.end of each source tenure
+  std::set<AssignmentId> filling_ends;           // likewise, of those that were being filled themselves
   // Not 0: records may be missing here. Everybody is asked to offer everything; those that have are in `healed`.
   uint64_t heal = 0;
   std::set<AssignmentId> healed;
@@ -292,7 +294,7 @@ struct PushServer::Impl {
   void recount(push::Table& t);
   bool concerned(const push::Table& t, const push::Batch& b) const;
   void recount(push::Table& t, push::Batch& b);
-  void expand(const push::Table& t, const push::Batch& b, const model::PartitionId& id,
+  bool expand(const push::Table& t, const push::Batch& b, const model::PartitionId& id,
               std::vector<push::Scope>& scopes) const;
   void adopt(push::Batch& b, const std::shared_ptr<const push::Plan>& plan);
 
@@ -301,6 +303,7 @@ struct PushServer::Impl {
                push::LogTrack::Entry::Kind kind);
   std::optional<base::Error> refuse_records(const push::Copy& c, const push::RecordsSeen& seen) const;
   void hear(const model::ServerId& from, model::Incarnation incarnation);
+  void restarted(const model::ServerId& server);
   model::Incarnation peer_incarnation(const model::ServerId& server) const;
   push::Admission admit(const model::Envelope& e, push::Purpose purpose) const;
 
@@ -320,6 +323,7 @@ struct PushServer::Impl {
   std::map<model::PartitionId, push::HeldBack> creating, dividing;
   std::map<model::AssignmentId, push::HeldBack> setting_aside, dropping;
   std::map<model::AssignmentId, push::CallId> drops;
+  std::map<model::AssignmentId, model::TableUuid> unmade;  // copies that the store could not make yet
 
   bool live_known = false;
   std::set<model::ServerId> live_servers, partners;

@@ -267,6 +267,7 @@ bool parent_was_filled(const model::Metadata& map, const model::Assignment& chil
 // either, unless this server has acted on that table before (S6).
 bool PushServer::Impl::lost(const Table& t, const model::Assignment& a, const model::Partition* p, bool first) const {
   if (first && self.fresh_under_known_name) return true;
+  if (unmade.contains(a.id)) return false;
   const bool acted = self.seen.contains(t.uuid);
   if (p != nullptr && continues_here(*p, a) && parent_was_filled(*t.map, a, acted)) return true;
   if (!model::answers_reads(a.state)) return false;
@@ -295,6 +296,9 @@ void PushServer::Impl::explain(Table& t, Copy& c) {
   if (child_in_split(t, c)) return;
   if (ended(*t.map, id) != nullptr) return c.creating ? void() : set_aside(t, c);
   if (aborted(t, c)) return drop(c, "split aborted");
+  // The map has used up its region number and names it no more: it ended, or was aborted, and that was forgotten before
+  // this server heard of it. A number that the map has not come to yet says nothing.
+  if (c.held.region.value != 0 && c.held.region < t.map->next_region) return c.creating ? void() : set_aside(t, c);
   // Absence is never an order to delete: kept, serves nothing (S52).
   c.role = Role::unknown;
   if (!std::exchange(c.told, true))
@@ -393,7 +397,9 @@ void PushServer::Impl::settle(Table& t) {
   if (it->first <= t.settled) return;
   t.settled = it->first;
   t.maps.erase(t.maps.begin(), it);
-  self.seen[t.uuid] = t.settled;
+  // Of a table one of whose copies could not be made, the next start must not say that it is lost.
+  const bool made = std::none_of(unmade.begin(), unmade.end(), [&](const auto& u) { return u.second == t.uuid; });
+  if (made || self.seen.contains(t.uuid)) self.seen[t.uuid] = t.settled;
   remember();
   if (wants_observed(t)) {
     t.published = t.settled;

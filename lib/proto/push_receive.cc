@@ -86,7 +86,8 @@ void PushServer::Impl::on(const ReceivedAppended& in) {
 // A mover speaks of its own server's present life alone. Where it goes on from what it said before, both are true.
 void PushServer::Impl::on(const DeliveryTold& in) {
   const auto& d = in.delivered;
-  if (admit(in.envelope, Purpose::bulk).kind != Admission::Kind::ok || d.from >= d.before) return;
+  if (admit(in.envelope, Purpose::bulk).kind != Admission::Kind::ok) return;
+  if (d.from > d.before || (d.from == d.before && !d.all)) return;  // of nothing, and there is more
   if (d.from.server() != d.before.server() || d.from.incarnation() != in.envelope.incarnation ||
       d.before.incarnation() != in.envelope.incarnation)
     return;
@@ -118,13 +119,17 @@ void PushServer::Impl::on(const BulkEndArrived& in) {
     // Of a stream from before the start: what was lost here lies below its position, so it says nothing.
     if (!c.healed.contains(m.envelope.from_assignment)) return;
   }
-  // What one that is itself being filled has delivered is not what its slot stands for. It says so again when it is.
+  // What one that is itself being filled has delivered is not all that its slot stands for. It says so again when it
+  // is.
   const Table& t = *table(m.envelope.table_uuid);
   const auto* sources = t.map->find(filled_from(c));
   const auto* from = sources == nullptr ? nullptr : model::find_assignment(*sources, m.envelope.from_assignment);
-  if (!model::answers_reads(c.state) && from != nullptr && !model::answers_reads(from->state)) return;
-  auto& end = c.ends[m.envelope.from_assignment];
-  if (m.through.lsn > end.lsn || end.epoch < m.through.epoch) end = m.through;
+  if (!model::answers_reads(c.state) && from != nullptr && !model::answers_reads(from->state)) {
+    c.filling_ends.insert(from->id);
+  } else {
+    auto& end = c.ends[m.envelope.from_assignment];
+    if (m.through.lsn > end.lsn || end.epoch < m.through.epoch) end = m.through;
+  }
   look_after(*table(m.envelope.table_uuid));
 }
 
@@ -137,7 +142,20 @@ void PushServer::Impl::on(const BeaconArrived& in) {
 // What comes from an older life of a server is late, whoever it was meant for (S25, S34).
 void PushServer::Impl::hear(const ServerId& from, model::Incarnation incarnation) {
   auto& known = incarnations[from];
-  known = std::max(known, incarnation);
+  if (incarnation <= known) return;
+  const bool again = known.value != 0;
+  known = incarnation;
+  if (again) restarted(from);
+}
+
+// What it confirmed in its life before may be lost there (S62). All that is in the log here is offered to it again, up
+// to the log's end as of then; a block that gets into the log later is sent to it again.
+void PushServer::Impl::restarted(const ServerId& server) {
+  for (auto& [id, b] : batches) {
+    if (!b.closed || b.end || b.failed) continue;
+    for (size_t i = 0; i < b.plan->targets.size(); i++)
+      if (b.plan->targets[i].server == server) b.acked &= ~(uint64_t{1} << i);
+  }
 }
 
 model::Incarnation PushServer::Impl::peer_incarnation(const ServerId& server) const {

@@ -31,8 +31,9 @@ bool PushServer::Impl::concerned(const Table& t, const Batch& b) const {
 
 void PushServer::Impl::recount(Table& t, Batch& b) {
   std::vector<Scope> scopes;
-  for (const auto& id : b.scope) expand(t, b, id, scopes);
-  const auto plan = scopes.empty() ? nullptr : make_plan(*t.map, self.server, scopes);
+  bool known = true;
+  for (const auto& id : b.scope) known = expand(t, b, id, scopes) && known;
+  const auto plan = known ? make_plan(*t.map, self.server, scopes) : nullptr;
   if (plan == nullptr) return give_up(b, "the partition moved away while the write was under way");
   b.scope.clear();
   for (const auto& scope : scopes) b.scope.push_back(scope.partition->id);
@@ -43,19 +44,20 @@ void PushServer::Impl::recount(Table& t, Batch& b) {
   if (!b.waiting.empty()) send_missing(t, b);
 }
 
-// The partitions that the block's keys lie in now.
-void PushServer::Impl::expand(const Table& t, const Batch& b, const PartitionId& id, std::vector<Scope>& scopes) const {
+// The partitions that the block's keys lie in now. False: METADATA has forgotten some in between, and it cannot be
+// told.
+bool PushServer::Impl::expand(const Table& t, const Batch& b, const PartitionId& id, std::vector<Scope>& scopes) const {
   if (const auto* p = t.map->find(id)) {
     const Side side = p->split && p->split->attempt != b.split ? Side::both : b.side;
-    return scopes.push_back({p, p->split ? side : Side::whole});
+    scopes.push_back({p, p->split ? side : Side::whole});
+    return true;
   }
   for (const auto& e : t.map->ended) {
     if (e.id != id) continue;
     const Side side = e.attempt == b.split ? b.side : Side::both;
-    if (side != Side::high) expand(t, b, e.low, scopes);
-    if (side != Side::low) expand(t, b, e.high, scopes);
-    return;
+    return (side == Side::high || expand(t, b, e.low, scopes)) && (side == Side::low || expand(t, b, e.high, scopes));
   }
+  return false;
 }
 
 void PushServer::Impl::adopt(Batch& b, const std::shared_ptr<const Plan>& plan) {

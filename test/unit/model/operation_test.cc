@@ -101,7 +101,17 @@ TEST_F(Story, a_split_onto_others_waits_until_a_majority_of_each_child_is_filled
   EXPECT_EQ(low.assignments[0].state, AssignmentState::available);
   EXPECT_EQ(low.assignments[1].state, AssignmentState::available);
   EXPECT_EQ(low.assignments[2].state, AssignmentState::initializing);
+  // What it is filled with stays, and is remembered, until it is.
+  refuses(ops::SweepEnded{now.ended[0].id, op.attempt}, Code::conflict, "needed");
+  refuses(draw_replace(low, low.assignments[0], {"p1"}, false, random), Code::conflict, "filling");
+  const auto instead = draw_replace(low, low.assignments[2], {"p1"}, false, random);
+  must(instead);
+  must(ops::CancelMove{low.id, instead.attempt});
+  const auto of_dead = draw_replace(low, low.assignments[0], {"p1"}, true, random);
+  must(of_dead);
+  must(ops::CancelMove{low.id, of_dead.attempt});
   must(ops::MarkAvailable{low.assignments[2].id, {"p5"}});
+  must(ops::SweepEnded{now.ended[0].id, op.attempt});
   EXPECT_EQ(now.partitions[0].assignments[2].state, AssignmentState::available);
 }
 

@@ -82,6 +82,29 @@ TEST(HealMover, a_target_that_lost_what_it_confirmed_is_offered_everything_once_
   EXPECT_EQ(r.copy("p3").digests, p3);  // nobody else is troubled
 }
 
+// That the target has started again is heard of late, or our own server starts again: it is still told.
+TEST(HealMover, news_of_a_restart_does_not_make_it_forget_whom_it_heals) {
+  for (const bool own : {false, true}) {
+    HealingMover r;
+    r.load(24);
+    r.view();
+    ASSERT_TRUE(r.at_rest());
+    for (size_t i = 3; i < 17; ++i) r.copy("p2").holds.erase(r.log[i].key);
+    r.due = r.truth();
+    r.heal = 7;
+    r.down = {model::ServerId{"p2"}};
+    r.load(1);
+    r.logs_seen();
+    r.run(3s);
+    r.down.clear();  // opened again; the view does not show the new life yet
+    ASSERT_TRUE(r.run_until([&] { return r.notes_of("heal") == 1; }));
+    ++(own ? r.incarnation : r.incarnations[model::ServerId{"p2"}]).value;
+    r.view();
+    ASSERT_TRUE(r.healed()) << own;
+    EXPECT_TRUE(r.complete);
+  }
+}
+
 TEST(HealMover, what_others_stamped_and_every_replica_had_is_offered_too) {
   HealingMover r;
   r.load(24);
@@ -402,6 +425,63 @@ TEST_F(Damaged, children_of_a_damaged_copy_are_compared_with_their_own_replicas)
   ASSERT_EQ(whole.size(), 1u);
   EXPECT_EQ(whole[0].partition, low.id);
   EXPECT_EQ(r.server.heal(w.map->partitions.get(parent.split->high.region)->id), kLife);
+}
+
+// Nor does what it may have lost count for anybody else: its mover says to nobody that it has filled it.
+TEST_F(Damaged, a_copy_vouches_for_nothing_before_it_was_compared_and_never_once_it_is_aside) {
+  test::PushRig r(w, "p1", self());
+  r.install();
+  EXPECT_TRUE(r.server.held().at(0).catching_up);
+  for (const char* s : {"p2", "p3"}) end(r, s, kLife), epochs(r, s, 20);
+  r.pass(100ms);
+  EXPECT_FALSE(r.server.held().at(0).catching_up);
+  const auto replace = [&](test::PushRig& rig) {
+    const auto attempt = w.replace(model::ServerId{"p1"}, model::ServerId{"p4"}, true);
+    w.must(model::ops::Initialize{w.only().id, attempt});
+    w.must(model::ops::MarkAvailable{rig.of("p4").id, model::ServerId{"p4"}});
+    w.must(model::ops::FinalizeMove{w.only().id, attempt});
+  };
+  const auto before = self();
+  replace(r);
+  r.install();
+  ASSERT_TRUE(r.server.held().at(0).unload);
+  EXPECT_FALSE(r.server.held().at(0).catching_up);  // it was whole again
+  test::PushRig damaged(w, "p1", before);
+  damaged.install();
+  ASSERT_TRUE(damaged.server.held().at(0).unload);
+  EXPECT_TRUE(damaged.server.held().at(0).catching_up);
+}
+
+// A split has ended, p4 is still being filled, and what it had confirmed is lost to damage: it does not count as one
+// that was there from the beginning any more, and is compared with both others.
+TEST_F(Damaged, a_copy_that_is_being_filled_is_as_one_that_joins_now) {
+  const auto attempt = w.split({}, {model::ServerId{"p1"}, model::ServerId{"p2"}, model::ServerId{"p4"}});
+  w.must(model::ops::Initialize{w.only().id, attempt});
+  const auto parent = w.only();
+  std::vector<model::AssignmentId> ready;
+  for (const auto* c : {&parent.split->low, &parent.split->high})
+    for (const auto& a : c->assignments)
+      if (a.server.name != "p4") ready.push_back(a.id);
+  w.must(model::ops::FinalizeSplit{parent.id, attempt, ready});
+  const auto high = *w.map->find("x");
+  const auto* own = model::find_assignment(high, model::ServerId{"p4"});
+  for (const bool whole : {true, false}) {
+    push::Self s;
+    s.incarnation = {kLife};
+    s.held = {{high.id, own->id, high.region, w.map->table, high.interval, false, {10}, whole}};
+    s.seen[w.map->table] = {1};
+    test::PushRig r(w, "p4", s);
+    r.install();
+    EXPECT_EQ(r.server.held().at(0).catching_up, !whole);
+    const auto from = [&](const char* name) { return *model::find_assignment(high, model::ServerId{name}); };
+    end(r, high.id, from("p1"), *own, kLife);
+    end(r, high.id, *model::find_assignment(parent, model::ServerId{"p3"}), *own, kLife);  // its old copy
+    r.pass(5s);
+    EXPECT_EQ(r.count<push::MarkAvailable>() > 0, whole);
+    end(r, high.id, from("p2"), *own, kLife);
+    r.pass(5s);
+    EXPECT_GT(r.count<push::MarkAvailable>(), 0u);
+  }
 }
 
 // A bulk.end of a stream that was opened in the life before says nothing about what was lost since.

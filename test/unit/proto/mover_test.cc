@@ -682,6 +682,20 @@ TEST(Mover, a_target_to_be_filled_gets_a_snapshot_from_a_copy_that_was_filled_by
   EXPECT_EQ(r.snapshots(), 1);
 }
 
+// Its own damage may have taken what the target has to have (S62); the others know it first.
+TEST(Mover, a_copy_that_has_not_caught_up_says_to_nobody_that_it_has_filled_it) {
+  Hollow r(model::AssignmentState::initializing);
+  r.held[0].catching_up = true;
+  r.view();
+  r.run(std::chrono::seconds(20));
+  EXPECT_TRUE(r.all_have_all());
+  EXPECT_TRUE(r.copy("p4").ends.empty());
+  EXPECT_FALSE(r.copy("p2").ends.empty());
+  r.held[0].catching_up = false;
+  r.view();
+  EXPECT_TRUE(r.run_until([&] { return !r.copy("p4").ends.empty(); }));
+}
+
 TEST(Mover, one_that_was_filled_meanwhile_is_not_sent_one) {
   Hollow r(model::AssignmentState::available);
   r.view();

@@ -166,12 +166,60 @@ TEST(PushMap, a_copy_that_the_map_does_not_explain_is_kept_and_serves_nothing) {
   auto stranger = held_of(w, w.only(), "p1");
   stranger.partition = model::PartitionId::draw(w.random);
   stranger.assignment = model::AssignmentId::draw(w.random);
+  stranger.region = w.map->next_region;
   self.held = {stranger};
   PushRig r(w, "p1", self);
   r.install();
   EXPECT_EQ(r.count<push::Drop>(), 0u);
   EXPECT_EQ(r.state_of(stranger.partition), "unknown/kept");
   for (const auto& h : r.server.held()) EXPECT_FALSE(h.unload);
+}
+
+// p3 was away while p4 took its place, while the partition was split, and until METADATA had forgotten that.
+TEST(PushMap, a_copy_whose_region_the_map_has_used_up_is_pushed_proved_and_dropped) {
+  DriverWorld w;
+  push::Self self;
+  self.held = {held_of(w, w.only(), "p3")};
+  self.seen[w.map->table] = w.map->txnseq;
+  const auto replace = w.replace(ServerId{"p3"}, ServerId{"p4"}, true);
+  w.must(model::ops::Initialize{w.only().id, replace});
+  w.must(model::ops::MarkAvailable{model::find_assignment(w.only(), ServerId{"p4"})->id, ServerId{"p4"}});
+  w.must(model::ops::FinalizeMove{w.only().id, replace});
+  const auto parent = w.only().id;
+  const auto attempt = w.split();
+  w.must(model::ops::Initialize{parent, attempt});
+  finalize(w, attempt, {"p1", "p2", "p4"});
+  w.must(model::ops::SweepEnded{parent, attempt});
+  PushRig r(w, "p3", self);
+  r.install();
+  EXPECT_EQ(r.take<push::SetAside>().size(), 1u);
+  ASSERT_EQ(r.server.held().size(), 1u);
+  EXPECT_TRUE(r.server.held()[0].unload);
+}
+
+// The disk is full when a new table's copy is to be made. It is made when there is room, even if the server starts
+// again before; it is not taken for one that is lost.
+TEST(PushMap, a_copy_that_could_not_be_made_is_made_later) {
+  DriverWorld w;
+  const push::Now now{base::Instant{1s}, 1'700'000'000'000};
+  const auto creates = [](const push::Effects& effects) {
+    return std::count_if(effects.begin(), effects.end(),
+                         [](const auto& e) { return std::holds_alternative<push::Create>(e); });
+  };
+  push::Self self{ServerId{"p1"}, {1}, {1}, {}, false, {}, {}, {}};
+  PushServer server(self);
+  EXPECT_EQ(creates(server.step(now, push::MapRead{"t", w.map})), 1);
+  auto effects = server.step(now, push::Created{w.only().id, base::fail(base::Code::no_space, "full")});
+  for (const auto& e : effects)
+    if (const auto* r = std::get_if<push::Remember>(&e)) self.seen = r->seen;
+  EXPECT_EQ(creates(server.step({now.at + 10s, now.wall}, push::Tick{})), 1);
+  PushServer again(self);
+  EXPECT_EQ(creates(again.step(now, push::MapRead{"t", w.map})), 1);
+  effects = again.step(now, push::Created{w.only().id, base::ok()});
+  self.seen.clear();
+  for (const auto& e : effects)
+    if (const auto* r = std::get_if<push::Remember>(&e)) self.seen = r->seen;
+  EXPECT_TRUE(self.seen.contains(w.map->table));
 }
 
 TEST(PushMap, a_dropped_table_goes_to_the_trash_without_proof) {
@@ -462,6 +510,70 @@ TEST(PushMap, a_source_that_is_itself_being_filled_does_not_fill) {
   end("p7");
   r.pass(5s);
   EXPECT_GT(r.count<push::MarkAvailable>(), 0u);
+}
+
+// p4 was not filled when the split was final, and p2 is lost. Of p5, which takes its place, p1 has what the parent's p1
+// and p1's slot counted for; p4 what its slot counted for since; p3 what the parent's p3 had.
+TEST(PushMap, a_source_that_is_itself_being_filled_counts_for_the_time_since_the_split) {
+  for (const char* without : {"", "p1", "p3", "p4"}) {
+    DriverWorld w(1, 3, 5);
+    const auto attempt = w.split({}, {ServerId{"p1"}, ServerId{"p2"}, ServerId{"p4"}});
+    w.must(model::ops::Initialize{w.only().id, attempt});
+    const auto parent = w.only();
+    finalize(w, attempt, {"p1", "p2", "p3"});
+    const auto high = [&] { return *w.map->find("x"); };
+    const auto of = [&](const char* name) { return *model::find_assignment(high(), ServerId{name}); };
+    const auto replace = model::draw_replace(high(), of("p2"), ServerId{"p5"}, true, w.random);
+    w.must(replace);
+    w.must(model::ops::Initialize{high().id, replace.attempt});
+    PushRig r(w, "p5");
+    r.install();
+    const auto end = [&](const model::Assignment& from) {
+      if (from.server.name != without) r.bulk_end(r.envelope(high().id, from, of("p5")), 5);
+    };
+    end(of("p1"));
+    end(of("p4"));
+    end(*model::find_assignment(parent, ServerId{"p3"}));
+    r.pass(5s);
+    EXPECT_EQ(r.count<push::MarkAvailable>() > 0, std::string(without).empty()) << without;
+  }
+}
+
+// Its split has ended and it has been proved; and yet it may be needed, should a server be lost.
+TEST(PushMap, no_copy_is_dropped_while_a_replica_of_what_took_over_is_being_filled) {
+  DriverWorld w(1, 3, 5);
+  const auto attempt =
+      w.split({ServerId{"p1"}, ServerId{"p2"}, ServerId{"p4"}}, {ServerId{"p1"}, ServerId{"p2"}, ServerId{"p5"}});
+  w.must(model::ops::Initialize{w.only().id, attempt});
+  const auto parent = w.only();
+  push::Self self;
+  self.held = {held_of(w, parent, "p3")};
+  self.seen[w.map->table] = {1};
+  finalize(w, attempt, {"p1", "p2"});
+  PushRig r(w, "p3", self);
+  r.install();
+  const auto drop = [&] {
+    model::DropRequest m;
+    m.table = "t";
+    m.table_uuid = w.map->table;
+    m.partition = parent.id;
+    m.assignment = self.held[0].assignment;
+    m.txnseq = w.map->txnseq;
+    push::DropAsked in;
+    in.call = ++r.last_call;
+    in.message = &m;
+    r.feed(in);
+    return r.count<push::Drop>();
+  };
+  EXPECT_EQ(drop(), 0u);
+  const auto fill = [&](const char* key, const char* server) {
+    r.install(
+        model::ops::MarkAvailable{model::find_assignment(*w.map->find(key), ServerId{server})->id, ServerId{server}});
+  };
+  fill("a", "p4");
+  EXPECT_EQ(drop(), 0u);
+  fill("x", "p5");
+  EXPECT_EQ(drop(), 1u);
 }
 
 // --- catching up after a start

@@ -74,10 +74,13 @@ TEST_F(PushReceive, hands_on_what_movers_say_of_their_servers_stamps) {
   r.feed(push::DeliveryTold{good(), {v(70, 2), v(80, 2), false}});  // of another life
   r.feed(push::DeliveryTold{good(), {v(70), v(80, 1, 3), false}});  // of two stampers
   r.feed(push::DeliveryTold{good(), {v(90), v(80), false}});        // of nothing
+  r.feed(push::DeliveryTold{good(), {v(90), v(90), false}});
   auto other = good();
   other.to_assignment = r.of("p3").id;
   r.feed(push::DeliveryTold{other, {v(60), v(80), false}});  // to another tenure
   EXPECT_EQ(said().at(0), (model::Delivered{v(50), v(60), false}));
+  r.feed(push::DeliveryTold{good(), {v(55), v(55), true}});  // of nothing, and there is no more: that is news
+  EXPECT_EQ(said().at(0), (model::Delivered{v(50), v(60), true}));
 }
 
 TEST_F(PushReceive, a_newer_map_is_fetched_first) {

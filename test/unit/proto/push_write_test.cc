@@ -11,6 +11,25 @@ using test::DriverWorld;
 using test::PushRig;
 using namespace std::chrono_literals;
 
+// p2 confirmed a block, and starts again before that block is in the log here. What p2 confirmed may be lost there: all
+// that is in the log is offered to it again then, this block is not.
+TEST(PushWrite, what_a_server_confirmed_in_its_life_before_counts_only_if_it_is_in_the_log_here) {
+  DriverWorld w;
+  PushRig r(w);
+  r.install();
+  r.hold_appends = true;
+  const auto id = r.put("a");
+  r.confirm("p2");
+  auto live = r.live();
+  live[ServerId{"p2"}] = {2};
+  r.feed(push::LiveRead{live});
+  r.appended(r.appends.at(0));
+  EXPECT_EQ(r.answer(id), "");
+  r.pass(1s);
+  r.confirm("p2");
+  EXPECT_EQ(r.answer(id), "ok");
+}
+
 TEST(PushWrite, one_is_the_own_log_majority_and_all_are_counted_over_slots) {
   DriverWorld w;
   PushRig r(w);
@@ -95,6 +114,30 @@ TEST(PushWrite, is_sent_again_to_who_comes_back_before_the_deadline) {
   r.feed(push::LinkChanged{ServerId{"p2"}, true});
   r.confirm("p2");
   EXPECT_EQ(r.answer(id), "ok");
+}
+
+// p1 was stopped while the split it acts on ended, and the low child was split in its turn, and that was forgotten:
+// what it has under way for keys of that child can be counted by no map any more.
+TEST(PushWrite, what_lies_in_a_partition_that_was_forgotten_is_not_acknowledged_for_the_rest_of_it) {
+  DriverWorld w(1, 1, 3);
+  PushRig r(w);
+  const auto attempt = w.split({ServerId{"p3"}}, {});
+  const auto parent = w.only();
+  w.must(model::ops::Initialize{parent.id, attempt});
+  r.install();
+  const auto id = r.write({"a", "x"}, Level::majority);
+  EXPECT_EQ(r.answer(id), "");
+  const auto& s = *w.only().split;
+  w.must(model::ops::MarkAvailable{s.low.assignments[0].id, ServerId{"p3"}});
+  w.must(model::ops::FinalizeSplit{parent.id, attempt, {s.low.assignments[0].id, s.high.assignments[0].id}});
+  const auto low = w.only();
+  const auto again = model::draw_split(low, "c", {}, {}, w.random);
+  w.must(again);
+  w.must(model::ops::Initialize{low.id, again.attempt});
+  w.must(model::ops::FinalizeSplit{low.id, again.attempt, {again.low.assignments[0].id, again.high.assignments[0].id}});
+  w.must(model::ops::SweepEnded{low.id, again.attempt});
+  r.install();
+  EXPECT_EQ(r.answer(id), "OUTCOME_UNKNOWN");
 }
 
 TEST(PushWrite, a_refused_append_sends_nothing_and_says_so) {
