@@ -263,6 +263,21 @@ TEST(SimMetadata, sim_s39_a_task_that_comes_to_one_who_has_left_keeps_nobody_fro
   EXPECT_GT(late, 0U) << "no task came late: the test has lost its case";
 }
 
+TEST(SimMetadata, sim_s39_a_table_that_is_dropped_while_it_splits_leaves_no_task) {
+  MdWorld w(1, quiet());
+  w.set_up();
+  base::SeededRandom random(1);
+  const auto op = model::draw_split(w.current()->partitions.front(), "m", {{"p3"}, {"p4"}, {"p5"}}, {}, random);
+  ASSERT_EQ(told(w, {op}, 3).what, Told::What::made);
+  w.set_partds(false);
+  const auto task = w.layout().op_task(op.attempt);
+  ASSERT_TRUE(w.wait([&] { return w.coord().value(task) != nullptr; }, 20s)) << "nobody drives the split";
+  ASSERT_EQ(told(w, {model::ops::DropTable{true}}, 3).what, Told::What::made);
+  w.set_partds(true);
+  EXPECT_TRUE(w.wait([&] { return w.coord().value(w.layout().config("1_t")) == nullptr; }, 60s));
+  EXPECT_TRUE(w.wait([&] { return w.coord().value(task) == nullptr; }, 60s));
+}
+
 TEST(SimMetadata, sim_s41_no_committed_map_has_a_hole_or_an_overlap) {
   run_seeds("metadata s41", 40, [](uint64_t seed) {
     MdOptions o;

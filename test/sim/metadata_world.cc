@@ -481,6 +481,9 @@ void MdWorld::check_told() {
       violation("a change was refused and is in the chain: " + told.text);
 }
 
+// Held by somebody, whether it is driven or not.
+std::vector<std::string> MdWorld::tasks() const { return children_of(coord_.tree(), layout_.tasks()); }
+
 void MdWorld::check_rest() {
   if (!violation_.empty()) return;
   const auto rests = [this] {
@@ -490,7 +493,7 @@ void MdWorld::check_rest() {
       for (const auto& a : p.assignments)
         if (a.state != model::AssignmentState::available) return false;
     }
-    if (!map.ended.empty()) return false;
+    if (!map.ended.empty() || !tasks().empty()) return false;
     for (const auto& server : config_.metadata_servers) {
       auto& h = host(server.name);
       auto* agent = h.node ? h.node->service()->table(kTable) : nullptr;
@@ -511,6 +514,7 @@ void MdWorld::check_rest() {
           why += " " + a.server.name + " of " + to_string(p.region) + " not available";
     }
     if (!map.ended.empty()) why += " " + std::to_string(map.ended.size()) + " ended";
+    for (const auto& task : tasks()) why += " " + task + " is held";
     for (const auto& server : config_.metadata_servers) {
       auto* agent = host(server.name).node ? host(server.name).node->service()->table(kTable) : nullptr;
       if (agent == nullptr || agent->current() == nullptr) why += " " + server.name + " is behind";

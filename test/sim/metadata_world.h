@@ -14,7 +14,8 @@
 //   * a change that was said to be made is in the chain, one that was said not to be is not, none is in twice (S27,
 //   S28)
 //   * an answer that is not stale shows what was current its age before the question, or later (S32)
-//   * at rest: every member has the current file, operations have ended, region nodes agree with the map
+//   * at rest: every member has the current file, operations have ended and nobody holds a task, region nodes agree
+//     with the map
 #pragma once
 
 #include <map>
@@ -111,6 +112,7 @@ class MdWorld {
   void check_majority();
   void check_told();
   void check_rest();
+  std::vector<std::string> tasks() const;
   void request_now(Requester& requester);
   void ask_round(Requester& requester, std::shared_ptr<Asked> asked);
   void settle(Requester& requester, std::shared_ptr<Asked> asked, base::Error refusal);
