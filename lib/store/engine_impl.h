@@ -71,7 +71,8 @@ struct Engine::Impl {
   void add(JournalBlock block);
   void pump_soon();
   void on_durable(std::vector<JournalBlock> blocks, const std::shared_ptr<File>& file);
-  void take_durable(const Frame& frame, std::string_view payload, Log* log, const std::shared_ptr<File>& file);
+  // `place`: its file is set. `more`: of the same log in the same segment, next; what the last one says holds for all.
+  void take_durable(const Frame& frame, std::string_view payload, Log* log, PayloadPlace& place, bool more);
   void begin_pending(const Frame& frame);
   // `place`: where large values may stay; null: they are copied.
   void put_records(Log& log, std::string_view payload, const PayloadPlace* place);
@@ -185,7 +186,7 @@ struct Engine::Impl {
   uint64_t appended_blocks = 0, appended_bytes = 0, applied_records = 0;
   std::optional<base::Error> failed;
   bool closing = false, closing_damaged = false, pump_due = false;
-  bool replaying = false;  // nobody reads yet: records are sorted in when it is over
+  bool settle_due = false;
   base::Instant last_block{};
 
   JournalPosition index_applied;  // as the index's meta row says

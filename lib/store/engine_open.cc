@@ -100,9 +100,7 @@ base::Status Replay::run() {
   TRY_ASSIGN(const auto segments, list_segments(e_.parts.disk));
   for (const uint64_t n : segments) e_.segments[n] = {};
   if (rebuild_) TRY(rebuild_rows());
-  e_.replaying = true;
   TRY_ASSIGN(auto end, scan_journal(e_.parts.disk, scan()));
-  e_.replaying = false;
   e_.overlay.settle();
   // The index may hold something newer that lay in a block we cannot read.
   if (!e_.report.damaged.empty() || rebuild_) e_.overlay.distrust();
@@ -172,7 +170,8 @@ base::Status Replay::frame(const Frame& frame, std::string_view payload) {
     case BlockKind::cut:
     case BlockKind::uncut: break;
   }
-  e_.take_durable(frame, payload, nullptr, nullptr);
+  PayloadPlace none;
+  e_.take_durable(frame, payload, nullptr, none, false);
   // Half of the bound is the running engine's; here nothing else is in the way.
   if (e_.overlay.active()->bytes() >= e_.config.overlay_bytes / 8 * 7 || e_.backlog() >= e_.backlog_max() / 8 * 7)
     TRY(e_.apply_now());
@@ -194,8 +193,9 @@ base::Status Replay::data(const Frame& frame, std::string_view payload) {
   if (!chained) doubt(*log, frame.at.sequence);
   log->end = {h.epoch, h.last(), h.header_crc};
   e_.report.records += h.records;
-  TRY_ASSIGN(const auto file, segment_file(frame.at.segment));
-  e_.take_durable(frame, payload, log, file);
+  PayloadPlace place;
+  TRY_ASSIGN(place.file, segment_file(frame.at.segment));
+  e_.take_durable(frame, payload, log, place, false);
   return ok();
 }
 

@@ -132,17 +132,28 @@ void Engine::Impl::pump_soon() {
 
 void Engine::Impl::on_durable(std::vector<JournalBlock> blocks, const std::shared_ptr<File>& file) {
   if (failed) return;
-  for (const auto& b : blocks) take_durable(b.frame, b.payload, static_cast<Log*>(b.context.get()), file);
+  PayloadPlace place{file};
+  for (size_t i = 0; i < blocks.size(); i++) {
+    const auto& b = blocks[i];
+    const bool more = i + 1 < blocks.size() && blocks[i + 1].context == b.context;
+    take_durable(b.frame, b.payload, static_cast<Log*>(b.context.get()), place, more);
+  }
   durable_n += blocks.size();
   if (parts.live != nullptr) parts.live->set_durable(journal->durable());
   for (auto& b : blocks)
     if (b.done) b.done(ok());
   maybe_seal();
   check_drains();
+  // After the next group is on its way.
+  if (!std::exchange(settle_due, true))
+    parts.executor.defer(guarded([this] {
+      settle_due = false;
+      overlay.settle();
+    }));
 }
 
-void Engine::Impl::take_durable(const Frame& frame, std::string_view payload, Log* log,
-                                const std::shared_ptr<File>& file) {
+void Engine::Impl::take_durable(const Frame& frame, std::string_view payload, Log* log, PayloadPlace& place,
+                                bool more) {
   const auto& h = frame.header;
   auto& segment = segments[frame.at.segment];
   if (frame.at.offset == 0) segment.known = true;  // we see all of it
@@ -151,22 +162,26 @@ void Engine::Impl::take_durable(const Frame& frame, std::string_view payload, Lo
   if (h.kind == BlockKind::divide) {
     auto note = decode_note(payload);
     CHECK(note);  // its checksum is right, so we wrote it
-    if (pending.empty()) begin_pending(frame);
+    begin_pending(frame);
     for (const auto& child : {note->low.partition, note->high.partition})
       if (Log* c = find_log(child); c != nullptr && c->durable.lsn < note->at.lsn) c->durable = note->at;
     pending.divides.push_back(std::move(*note));
   }
   if (h.kind != BlockKind::data || log == nullptr) return;
-  segment.last[h.partition] = h.last();
   log->durable = {h.epoch, h.last(), h.header_crc};
-  if (pending.empty()) begin_pending(frame);
-  pending.points[h.partition] = log->durable;
-  const PayloadPlace place{file, frame.at.offset + kFrameAndHeader, payload.data()};
-  if (segment.files.empty() || segment.files.back().lock() != file) segment.files.push_back(file);
+  begin_pending(frame);
+  if (!more) {
+    segment.last[h.partition] = h.last();
+    pending.points[h.partition] = log->durable;
+    if (segment.files.empty() || segment.files.back().lock() != place.file) segment.files.push_back(place.file);
+  }
+  place.offset = frame.at.offset + kFrameAndHeader;
+  place.bytes = payload.data();
   put_records(*log, payload, &place);
 }
 
 void Engine::Impl::begin_pending(const Frame& frame) {
+  if (pending.from.sequence != 0) return;
   active_since = parts.clock.now();
   pending.from = frame.at;
 }
@@ -184,10 +199,7 @@ void Engine::Impl::put_records(Log& log, std::string_view payload, const Payload
     const bool newest = r.version > highest;
     if (newest) highest = r.version;
     const auto* left = r.value.size() >= config.spill_value && crowded() ? place : nullptr;
-    if (replaying)
-      overlay.put_later(part->extent, r, newest, left);
-    else
-      overlay.put(part->extent, r, newest, left);
+    overlay.put(part->extent, r, newest, left);
   }
 }
 

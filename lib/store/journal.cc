@@ -16,7 +16,8 @@ using base::Status;
 constexpr uint64_t kZeroChunk = uint64_t{1} << 20;
 constexpr uint64_t kZeroSync = uint64_t{8} << 20;  // synced that often, so that a foreground sync never waits for much
 constexpr size_t kCopyMax =
-    size_t{8} << 10;  // payloads up to here are copied beside their frames: fewer pieces to write
+    size_t{8} << 10;                   // payloads up to here are copied beside their frames: fewer pieces to write
+constexpr size_t kGroupReserve = 256;  // blocks
 constexpr std::string_view kTemporary = "journal/next.tmp";
 constexpr char kPadding[kFrameAlign] = {};
 
@@ -122,6 +123,7 @@ void Journal::start(const JournalPosition& head, std::shared_ptr<File> file, std
 void Journal::add(JournalBlock block) {
   CHECK(framed_size(block.payload.size()) <= options_.segment_bytes);
   queued_bytes_ += framed_size(block.payload.size());
+  added_++;
   queue_.push_back(std::move(block));
 }
 
@@ -140,6 +142,7 @@ void Journal::pump() {
   group->file = file_;
   const uint64_t first = head_.sequence;
   uint64_t bytes = 0;
+  group->blocks.reserve(std::min(queue_.size(), kGroupReserve));
   while (!queue_.empty()) {
     const uint64_t size = framed_size(queue_.front().payload.size());
     if (head_.offset + size > options_.segment_bytes || (bytes > 0 && bytes + size > options_.group_bytes_max)) break;
@@ -183,8 +186,16 @@ void Journal::written(const std::shared_ptr<Group>& group) {
   for (const auto& b : group->blocks) queued_bytes_ -= framed_size(b.payload.size());
   syncs_++;
   durable_ = group->end;
-  pump();  // the next group is on its way while this one's news are told
+  // The next group is on its way while this one's news are told; unless those who hear them are likely to add more
+  // than waits already, as they did the last time: they would be one sync behind from then on.
+  const size_t told = group->blocks.size(), waiting = queue_.size();
+  if (waiting >= told || !chained_) pump();
+  const uint64_t added = added_;
+  const auto alive = std::weak_ptr(alive_);
   handlers_.durable(std::move(group->blocks), group->file);
+  if (alive.expired()) return;
+  chained_ = added_ - added >= (told + 1) / 2;
+  pump();
 }
 
 void Journal::make_ready() {

@@ -17,7 +17,8 @@ namespace cantle::store {
 namespace {
 
 constexpr size_t kSlab = size_t{1} << 20;
-constexpr size_t kNodeBytes = 24;  // of a tree, an entry, about
+constexpr size_t kKeepUnsorted = 4096;  // room for that many is kept
+constexpr size_t kNodeBytes = 24;       // of a tree, an entry, about
 
 // The first eight bytes as a number that orders as the bytes do.
 uint64_t prefix_of(std::string_view key) {
@@ -74,7 +75,7 @@ void* Arena::take(size_t size) {
   size = (size + 7) / 8 * 8;
   if (slabs_.empty() || used_ + size > slabs_.back().size) {
     const size_t slab = std::max(size, kSlab);
-    void* data = ::mmap(nullptr, slab, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    void* data = ::mmap(nullptr, slab, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
     CHECK(data != MAP_FAILED);
     slabs_.push_back({static_cast<char*>(data), slab});
     full_ += used_;
@@ -86,30 +87,19 @@ void* Arena::take(size_t size) {
 }
 
 struct Half::Trees {
+  struct Put {
+    model::ExtentId extent;
+    Slot slot;
+  };
   std::map<model::ExtentId, Tree> of;
-  std::map<model::ExtentId, std::vector<Slot>> later;
+  std::vector<Put> unsorted;
 };
 
 Half::Half() : trees_(std::make_unique<Trees>()) {}
 Half::~Half() = default;
 
-uint64_t Half::bytes() const { return arena_.used() + (records_ + later_n_) * kNodeBytes; }
-
-bool Half::put(model::ExtentId extent, const model::RecordView& r, bool newest, const PayloadPlace* left) {
-  Tree& tree = trees_->of[extent];
-  const Wanted wanted{prefix_of(r.key), r.key};
-  const auto it = tree.lower_bound(wanted);
-  const bool there = it != tree.end() && !Less()(wanted, *it);
-  if (there && it->entry->version >= r.version && !MUTANT("apply_older_version")) return false;
-  auto* entry = make(r, newest, left);
-  if (there) {
-    it->entry = entry;
-  } else {
-    tree.insert(it, Slot{wanted.prefix, entry});
-    records_++;
-  }
-  return true;
-}
+size_t Half::unsorted() const { return trees_->unsorted.size(); }
+uint64_t Half::bytes() const { return arena_.used() + (records_ + unsorted()) * kNodeBytes; }
 
 Entry* Half::make(const model::RecordView& r, bool newest, const PayloadPlace* left) {
   const size_t behind = left != nullptr ? sizeof(Left) : r.value.size();
@@ -147,34 +137,41 @@ base::Result<std::string_view> Entry::value(std::string& buffer) const {
   return std::string_view(buffer);
 }
 
-void Half::put_later(model::ExtentId extent, const model::RecordView& r, bool newest, const PayloadPlace* left) {
-  trees_->later[extent].push_back({prefix_of(r.key), make(r, newest, left)});
-  later_n_++;
+void Half::put(model::ExtentId extent, const model::RecordView& r, bool newest, const PayloadPlace* left) {
+  trees_->unsorted.push_back({extent, {prefix_of(r.key), make(r, newest, left)}});
 }
 
-void Half::settle() {
-  for (auto& [extent, slots] : trees_->later) {
-    // Of one key the newest version first.
-    std::sort(slots.begin(), slots.end(), [](const Slot& a, const Slot& b) {
-      const int order = compare(a.prefix, a.entry->key(), b.prefix, b.entry->key());
-      return order != 0 ? order < 0 : a.entry->version > b.entry->version;
-    });
-    Tree& tree = trees_->of[extent];
-    const Slot* last = nullptr;
-    for (const auto& slot : slots) {
-      if (last != nullptr && last->prefix == slot.prefix && last->entry->key() == slot.entry->key()) continue;
-      last = &slot;
-      const auto it = tree.empty() || Less()(*tree.rbegin(), slot) ? tree.end() : tree.lower_bound(slot);
-      if (it != tree.end() && !Less()(slot, *it)) {
-        if (it->entry->version < slot.entry->version) it->entry = slot.entry;
-        continue;
-      }
-      tree.insert(it, slot);
-      records_++;
+void Half::settle(const Half* older) {
+  auto& puts = trees_->unsorted;
+  if (puts.empty()) return;
+  // Of one key the newest version first.
+  std::sort(puts.begin(), puts.end(), [](const Trees::Put& a, const Trees::Put& b) {
+    if (a.extent != b.extent) return a.extent < b.extent;
+    const int order = compare(a.slot.prefix, a.slot.entry->key(), b.slot.prefix, b.slot.entry->key());
+    return order != 0 ? order < 0 : a.slot.entry->version > b.slot.entry->version;
+  });
+  Tree* tree = nullptr;
+  const Trees::Put* last = nullptr;
+  for (const auto& put : puts) {
+    const auto& slot = put.slot;
+    const bool same_extent = last != nullptr && last->extent == put.extent;
+    if (same_extent && last->slot.prefix == slot.prefix && last->slot.entry->key() == slot.entry->key()) continue;
+    if (!same_extent) tree = &trees_->of[put.extent];
+    last = &put;
+    if (older != nullptr && !slot.entry->newest) {
+      const Entry* held = older->find(put.extent, slot.entry->key());
+      if (held != nullptr && held->version >= slot.entry->version) continue;
     }
+    const auto it = tree->empty() || Less()(*tree->rbegin(), slot) ? tree->end() : tree->lower_bound(slot);
+    if (it != tree->end() && !Less()(slot, *it)) {
+      if (it->entry->version < slot.entry->version || MUTANT("apply_older_version")) it->entry = slot.entry;
+      continue;
+    }
+    tree->insert(it, slot);
+    records_++;
   }
-  trees_->later.clear();
-  later_n_ = 0;
+  puts.clear();
+  if (puts.capacity() > kKeepUnsorted) puts.shrink_to_fit();
 }
 
 const Entry* Half::find(model::ExtentId extent, std::string_view key) const {
@@ -233,16 +230,9 @@ const Entry* Half::Walk::prev() {
   return impl_->at->entry;
 }
 
-bool Overlay::put(model::ExtentId extent, const model::RecordView& record, bool newest, const PayloadPlace* left) {
-  if (sealed_ && !newest) {
-    const Entry* older = sealed_->find(extent, record.key);
-    if (older != nullptr && older->version >= record.version) return false;
-  }
-  return active_->put(extent, record, newest, left);
-}
-
 Held Overlay::find(model::ExtentId extent, std::string_view key) const {
-  // The active half never holds an older version than the sealed one: put() saw to it.
+  settle();
+  // The active half never holds an older version than the sealed one: settle() saw to it.
   if (const Entry* entry = active_->find(extent, key)) return {entry, entry->newest && active_->trusted()};
   if (!sealed_) return {};
   const Entry* entry = sealed_->find(extent, key);
@@ -256,6 +246,7 @@ void Overlay::distrust() {
 
 std::shared_ptr<Half> Overlay::seal() {
   CHECK(!sealed_);
+  settle();
   sealed_ = std::exchange(active_, std::make_shared<Half>());
   return sealed_;
 }

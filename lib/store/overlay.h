@@ -5,11 +5,14 @@
 //
 // Use
 //   overlay.put(extent, record, newest, place);  // loop; with a place, a large value stays in the journal
+//   overlay.settle();                            // loop, when nothing waits for it: sorts in what was put
 //   auto half = overlay.seal();               // loop: shared with the apply lane, which only reads it
 //   overlay.drop_sealed();                    // loop: once readers see the commit that holds it
 //   overlay.find(extent, key)                 // the newest of both halves, or null
 //
 // Invariants
+//   * What is put is sorted in later, many at once: who waits for an answer to a write does not wait for that. Whoever
+//     looks has it done first.
 //   * Of one key each half holds the newest version it was given; find() and Merge give the newest of both.
 //   * An entry's bytes live in arenas of its half and stay where they are until the half is dropped; arenas go
 //     back to the system then.
@@ -83,19 +86,17 @@ class Half {
  public:
   Half();
   ~Half();
-  // False: it holds this version or a newer one of the key. `left`: the value stays there.
-  bool put(model::ExtentId extent, const model::RecordView& record, bool newest, const PayloadPlace* left = nullptr);
-  // For many at once, in any order, while nobody reads: settle() sorts them in. Ten times as fast as one by one.
-  void put_later(model::ExtentId extent, const model::RecordView& record, bool newest,
-                 const PayloadPlace* left = nullptr);
-  void settle();
+  // `left`: the value stays there. Not to be found before settle().
+  void put(model::ExtentId extent, const model::RecordView& record, bool newest, const PayloadPlace* left = nullptr);
+  // Sorts in what was put, but for what `older` holds at that version or a newer one. Nobody else reads meanwhile.
+  void settle(const Half* older = nullptr);
   const Entry* find(model::ExtentId extent, std::string_view key) const;
   uint64_t bytes() const;  // arenas and trees
   // Something newer may have reached the index past the overlay: its entries' `newest` says nothing any more.
   void distrust() { trusted_ = false; }
   bool trusted() const { return trusted_; }
   uint64_t records() const { return records_; }
-  bool empty() const { return records_ == 0 && later_n_ == 0; }
+  bool empty() const { return records_ == 0 && unsorted() == 0; }
 
   // Entries of an extent in key order. seek(): first at or after; seek_before(): last before ("" = the end).
   class Walk {
@@ -116,11 +117,12 @@ class Half {
 
  private:
   Entry* make(const model::RecordView& record, bool newest, const PayloadPlace* left);
+  size_t unsorted() const;
   struct Trees;
   std::unique_ptr<Trees> trees_;
   Arena arena_;
   std::vector<std::shared_ptr<File>> files_;  // that hold values of ours
-  uint64_t records_ = 0, later_n_ = 0;
+  uint64_t records_ = 0;
   bool trusted_ = true;
 };
 
@@ -133,12 +135,10 @@ struct Held {
 class Overlay {
  public:
   Overlay() : active_(std::make_shared<Half>()) {}
-  bool put(model::ExtentId extent, const model::RecordView& record, bool newest, const PayloadPlace* left = nullptr);
-  void put_later(model::ExtentId extent, const model::RecordView& record, bool newest,
-                 const PayloadPlace* left = nullptr) {
-    active_->put_later(extent, record, newest, left);
+  void put(model::ExtentId extent, const model::RecordView& record, bool newest, const PayloadPlace* left = nullptr) {
+    active_->put(extent, record, newest, left);
   }
-  void settle() { active_->settle(); }
+  void settle() const { active_->settle(sealed_.get()); }
   Held find(model::ExtentId extent, std::string_view key) const;
   void distrust();
   uint64_t bytes() const { return active_->bytes() + (sealed_ ? sealed_->bytes() : 0); }

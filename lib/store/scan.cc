@@ -140,6 +140,7 @@ ScanPlan plan_scan(const std::vector<Part>& parts, const ScanRange& range) {
 }
 
 void collect(ScanPlan& plan, const Overlay& overlay) {
+  overlay.settle();
   for (const auto& part : plan.parts) plan.overlay.push_back(take(overlay, part, plan.range));
   plan.held.push_back(overlay.active());
   if (overlay.sealed()) plan.held.push_back(overlay.sealed());

