@@ -130,7 +130,7 @@ void PushServer::Impl::on(const Created& in) {
     if (t != nullptr) t->arrange_at = now.at + kAskEvery;
   } else if (c != nullptr) {
     c->creating = false;
-    unmade.erase(c->held.assignment);
+    if (unmade.erase(c->held.assignment) != 0 && t != nullptr) remember_seen(*t);
     if (t != nullptr && t->map && !t->map->dropped && !arrange(*t, false)) return;  // a map may have come meanwhile
   }
   if (t != nullptr) end_under_way(*t, held->tag);

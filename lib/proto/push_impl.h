@@ -240,6 +240,7 @@ struct PushServer::Impl {
   bool begin_copies(push::Table& t, bool first);
   bool begin_copy(push::Table& t, const model::PartitionId& id, model::Region region, const model::Interval& interval,
                   const model::Assignment& a, const model::Partition* p, bool first);
+  bool goes_on_from_unmade(const push::Table& t, const model::Assignment& a) const;
   push::Copy* older_tenure(const push::PartitionId& id) const;
   bool lost(const push::Table& t, const model::Assignment& a, const model::Partition* p, bool first) const;
   void explain_copies(push::Table& t);
@@ -253,6 +254,7 @@ struct PushServer::Impl {
   void end_under_way(push::Table& t, model::TxnSeq tag);
   void settle(push::Table& t);
   bool wants_observed(const push::Table& t) const;
+  void remember_seen(const push::Table& t);
   void remember();
 
   // push_care.cc

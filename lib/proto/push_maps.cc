@@ -188,6 +188,8 @@ bool PushServer::Impl::begin_copies(Table& t, bool first) {
         if (auto* c = live(child->id)) c->role = Role::child, c->state = a.state;
       }
   }
+  std::erase_if(
+      unmade, [&](const auto& u) { return u.second == t.uuid && t.map->partitions.by_assignment(u.first) == nullptr; });
   return true;
 }
 
@@ -200,6 +202,7 @@ bool PushServer::Impl::begin_copy(Table& t, const PartitionId& id, model::Region
     set_aside(t, *c);  // an old tenure: kept, proved, dropped (S6)
   }
   if (copies.contains(a.id)) return true;  // aside or on its way to the trash: nothing to do here
+  if (goes_on_from_unmade(t, a)) unmade[a.id] = t.uuid;
   if (lost(t, a, p, first)) {
     const std::string text =
         "METADATA of table " + t.name + " says that server " + self.server.name + " holds partition " + to_string(id) +
@@ -235,6 +238,19 @@ bool PushServer::Impl::begin_copy(Table& t, const PartitionId& id, model::Region
   return true;
 }
 
+// The child of a copy that the store could not make before it was split.
+bool PushServer::Impl::goes_on_from_unmade(const Table& t, const model::Assignment& a) const {
+  for (AssignmentId source = a.source; !source.none();) {
+    if (unmade.contains(source)) return true;
+    AssignmentId next;
+    for (const auto& e : t.map->ended)
+      for (const auto& parent : e.parent_assignments)
+        if (parent.id == source && parent.server == self.server) next = parent.source;
+    source = next;
+  }
+  return false;
+}
+
 Copy* PushServer::Impl::older_tenure(const PartitionId& id) const {
   for (const auto& [own, c] : copies)
     if (c->held.partition == id) return c.get();
@@ -254,7 +270,7 @@ bool parent_was_filled(const model::Metadata& map, const model::Assignment& chil
     for (const auto& e : map.ended)
       for (const auto& a : e.parent_assignments)
         if (a.id == source) parent = &a;
-    if (parent == nullptr) return true;
+    if (parent == nullptr) return acted;  // forgotten, which was after this server had observed that it ended
     if (model::answers_reads(parent->state)) return acted || !came_with_the_table(*parent);
     source = parent->source;
   }
@@ -269,7 +285,10 @@ bool PushServer::Impl::lost(const Table& t, const model::Assignment& a, const mo
   if (first && self.fresh_under_known_name) return true;
   if (unmade.contains(a.id)) return false;
   const bool acted = self.seen.contains(t.uuid);
-  if (p != nullptr && continues_here(*p, a) && parent_was_filled(*t.map, a, acted)) return true;
+  if (p != nullptr && continues_here(*p, a)) {
+    if (parent_was_filled(*t.map, a, acted)) return true;
+    if (!acted) return false;
+  }
   if (!model::answers_reads(a.state)) return false;
   const bool created = p != nullptr && p->parent.none() && came_with_the_table(a);
   return !created || acted;
@@ -397,10 +416,7 @@ void PushServer::Impl::settle(Table& t) {
   if (it->first <= t.settled) return;
   t.settled = it->first;
   t.maps.erase(t.maps.begin(), it);
-  // Of a table one of whose copies could not be made, the next start must not say that it is lost.
-  const bool made = std::none_of(unmade.begin(), unmade.end(), [&](const auto& u) { return u.second == t.uuid; });
-  if (made || self.seen.contains(t.uuid)) self.seen[t.uuid] = t.settled;
-  remember();
+  remember_seen(t);
   if (wants_observed(t)) {
     t.published = t.settled;
     emit(PublishObserved{t.name, t.settled});
@@ -425,6 +441,13 @@ bool PushServer::Impl::wants_observed(const Table& t) const {
     for (const auto& a : e.parent_assignments)
       if (a.server == self.server && e.at > t.published) return true;
   return false;
+}
+
+// Of a table one of whose copies could not be made yet, the next start must not say that it is lost.
+void PushServer::Impl::remember_seen(const Table& t) {
+  const bool made = std::none_of(unmade.begin(), unmade.end(), [&](const auto& u) { return u.second == t.uuid; });
+  if (t.settled.value != 0 && (made || self.seen.contains(t.uuid))) self.seen[t.uuid] = t.settled;
+  remember();
 }
 
 void PushServer::Impl::remember() { emit(Remember{self.seen, self.children}); }

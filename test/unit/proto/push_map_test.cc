@@ -222,6 +222,47 @@ TEST(PushMap, a_copy_that_could_not_be_made_is_made_later) {
   EXPECT_TRUE(self.seen.contains(w.map->table));
 }
 
+// Nor are its children, if it is split before there is room, and METADATA forgets it.
+TEST(PushMap, the_children_of_a_copy_that_could_not_be_made_are_made_later) {
+  for (const bool restarted : {false, true}) {
+    DriverWorld w;
+    push::Now now{base::Instant{1s}, 1'700'000'000'000};
+    push::Self self{ServerId{"p1"}, {1}, {1}, {}, false, {}, {}, {}};
+    auto server = std::make_unique<PushServer>(self);
+    size_t creates = 0;
+    bool room = false;
+    const std::function<void(const push::Input&)> feed = [&](const push::Input& in) {
+      for (const auto& e : server->step(now, in)) {
+        if (const auto* r = std::get_if<push::Remember>(&e)) self.seen = r->seen;
+        EXPECT_FALSE(std::holds_alternative<push::Exit>(e));
+        const auto* c = std::get_if<push::Create>(&e);
+        if (c == nullptr) continue;
+        creates += room ? 1 : 0;
+        feed(push::Created{c->copy.partition,
+                           room ? base::ok() : base::Status(base::fail(base::Code::no_space, "full"))});
+      }
+    };
+    feed(push::MapRead{"t", w.map});
+    const auto parent = w.only();
+    const auto attempt = w.split();
+    w.must(model::ops::Initialize{parent.id, attempt});
+    finalize(w, attempt, {"p1", "p2", "p3"});
+    feed(push::MapRead{"t", w.map});
+    w.must(model::ops::SweepEnded{parent.id, attempt});
+    feed(push::MapRead{"t", w.map});
+    room = true;
+    if (restarted) {
+      server = std::make_unique<PushServer>(self);
+      feed(push::MapRead{"t", w.map});
+    } else {
+      now.at = now.at + 10s;
+      feed(push::Tick{});
+    }
+    EXPECT_EQ(creates, 2u) << restarted;
+    EXPECT_TRUE(self.seen.contains(w.map->table));
+  }
+}
+
 TEST(PushMap, a_dropped_table_goes_to_the_trash_without_proof) {
   DriverWorld w;
   PushRig r(w);
