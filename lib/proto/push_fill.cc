@@ -8,9 +8,9 @@
 
 namespace cantle::proto::push {
 
+using model::answers_reads;
 using model::Assignment;
 using model::AssignmentId;
-using model::answers_reads;
 
 namespace {
 

@@ -16,8 +16,8 @@
 //   * a read quorum of the slots, every one for that time: of copies that were there when the partition began and of
 //     such as were filled since; with what was acknowledged before the partition began, where that is its parent's
 //     matter, heard of in the same way.
-// What it was sent before a restart is forgotten, and sent again. So that there is always somebody to send it, even if a
-// server is lost for good at the worst moment, with a split that ended when a majority of each child was complete:
+// What it was sent before a restart is forgotten, and sent again. So that there is always somebody to send it, even if
+// a server is lost for good at the worst moment, with a split that ended when a majority of each child was complete:
 //   * no copy that METADATA took away is given up while a partition that took over has a replica that is being filled
 //     (model::being_filled);
 //   * METADATA remembers a partition that ended as long as such a replica may have to know of it (model::needed).

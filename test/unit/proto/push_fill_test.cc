@@ -151,8 +151,8 @@ class Search {
     const auto before = s.map;
     const auto n = before ? static_cast<int>(before->txnseq.value) + 1 : 1;
     auto next = model::apply(before.get(), std::vector<model::Operation>{op},
-                             {id_of<model::TxnId>('X', n / 250, n % 250 + 1), id_of<model::ChangeId>('C', n / 250, n % 250 + 1),
-                              before ? std::string(32, 'h') : ""});
+                             {id_of<model::TxnId>('X', n / 250, n % 250 + 1),
+                              id_of<model::ChangeId>('C', n / 250, n % 250 + 1), before ? std::string(32, 'h') : ""});
     if (!next) return false;
     next->changes.clear();
     s.map = std::make_shared<const Metadata>(std::move(*next));
@@ -223,8 +223,9 @@ class Search {
       for (int i = 1; i <= limits_.servers; ++i)
         if (alive(s, i) && !find_assignment(p, server(i))) {
           const auto n = static_cast<int>(s.map->txnseq.value);
-          return commit(s, model::ops::Replace{p.id, id_of<model::AttemptId>('h', n), a.id,
-                                               {server(i), id_of<AssignmentId>('H', n)}, true});
+          return commit(
+              s, model::ops::Replace{
+                     p.id, id_of<model::AttemptId>('h', n), a.id, {server(i), id_of<AssignmentId>('H', n)}, true});
         }
     }
     return false;
@@ -415,8 +416,11 @@ class Search {
   }
   bool replace(State& s, const Assignment& from, int to, bool dead) const {
     const int n = ++s.changes;
-    return commit(s, model::ops::Replace{s.part().id, id_of<model::AttemptId>('M', n), from.id,
-                                         {server(to), id_of<AssignmentId>('R', n, to)}, dead});
+    return commit(s, model::ops::Replace{s.part().id,
+                                         id_of<model::AttemptId>('M', n),
+                                         from.id,
+                                         {server(to), id_of<AssignmentId>('R', n, to)},
+                                         dead});
   }
 
   // --- what must hold --------------------------------------------------------------------------------------------
