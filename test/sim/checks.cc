@@ -219,6 +219,7 @@ void Checks::sweep() {
              to_string(durable->lsn) + " of " + to_string(tenure.id.partition));
       const auto table = table_name(tenure.table);
       auto& newest = newest_[name][tenure.id.assignment];
+      if (damaged(tenure)) newest.clear();
       for (const auto& [key, stored] : content(engine, tenure.id.partition)) {
         if (const auto why = history_.refute(table, key, stored.deleted, stored.version, stored.value); !why.empty())
           fail(name + ": " + why);

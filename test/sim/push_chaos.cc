@@ -1,6 +1,7 @@
 // What strikes a PushWorld.
 #include <algorithm>
 
+#include "lib/coord/layout.h"
 #include "test/sim/partd.h"
 #include "test/sim/push_world.h"
 #include "test/sim/pusher.h"
@@ -9,7 +10,9 @@ namespace cantle::sim {
 
 namespace {
 constexpr uint64_t kDiskBytes = 64 << 20;  // far more than a run writes
-}
+constexpr Duration kChoresEvery = 700ms;
+constexpr size_t kTailPages = 4;  // more than a block takes
+}  // namespace
 
 void PushWorld::plan_strike() {
   cluster_.scheduler.after(cluster_.scheduler.between(chaos_.every_min, chaos_.every_max), [this] {
@@ -167,6 +170,7 @@ std::vector<Fn> PushWorld::strikes() {
     });
   });
   add(chaos_.tables, [this] { random_table(); });
+  add(chaos_.flip, [this] { flip(); });
   return all;
 }
 
@@ -251,6 +255,63 @@ void PushWorld::replace_all(Host& lost) {
     }
   }
   cluster_.scheduler.after(500ms, [this, &lost] { replace_all(lost); });
+}
+
+// What metadata servers do by themselves, and what an operator does once a lost server is nowhere any more: ended
+// partitions are forgotten when everybody has seen their end (lib/meta/chores.cc).
+void PushWorld::chores() {
+  cluster_.scheduler.after(kChoresEvery, [this] { chores(); });
+  for (const auto& table : cluster_.maps.tables()) {
+    MapPtr map = cluster_.maps.current(table);
+    if (map->dropped) continue;
+    const auto change = [&](model::Operation op) {
+      return cluster_.maps.change({table, model::ChangeId::draw(cluster_.scheduler.random()), {std::move(op)}})
+          .has_value();
+    };
+    for (const auto& [name, h] : cluster_.hosts) {
+      const auto waits_for = [&, id = h->id](const model::EndedPartition& e) {
+        return std::any_of(e.parent_assignments.begin(), e.parent_assignments.end(),
+                           [&](const auto& a) { return a.server == id; });
+      };
+      if (h->gone && std::any_of(map->ended.begin(), map->ended.end(), waits_for))
+        if (change(model::ops::RemoveDead{h->id})) return;
+    }
+    const auto d = coord::distribution(model::Keyspace::range, table);
+    for (const auto& e : map->ended) {
+      const bool seen = std::all_of(e.parent_assignments.begin(), e.parent_assignments.end(), [&](const auto& a) {
+        const auto* text = cluster_.coord.value(cluster_.maps.layout().observed(d, a.server));
+        const auto observed = text ? coord::parse_observed(*text) : base::fail(base::Code::not_found, "");
+        return observed && observed->txnseq >= e.at;
+      });
+      if (seen && change(model::ops::SweepEnded{e.id, e.attempt})) break;
+    }
+  }
+}
+
+// A bit of a journal flips while its server is down. One copy at a time: the last one must be whole again. Not in the
+// last block, which is taken for one that was being written (S62).
+void PushWorld::flip() {
+  if (damaged_ != nullptr) {
+    auto* engine = damaged_->partd_node ? damaged_->partd_node->engine() : nullptr;
+    if (engine == nullptr || !damaged_->partd_node->serving()) return;
+    for (const auto& t : engine->tenures())
+      if (!t.whole) return;
+  }
+  Host& h = any_host();
+  if (h.gone || h.medium.faults().power_at_sync > 0) return;
+  cluster_.kill_partd(h);
+  cluster_.kill_push(h);
+  damaged_ = &h;
+  auto& s = cluster_.scheduler;
+  s.after(1ms, [this, &h] {
+    // Started meanwhile by whoever else meant to: not under its feet.
+    cluster_.kill_partd(h);
+    cluster_.kill_push(h);
+    h.medium.flip_bit("journal/0", kTailPages);
+  });
+  const Duration d = s.between(10ms, 2s);
+  revive(h, d);
+  revive_push(h, d);
 }
 
 void PushWorld::random_table() {

@@ -208,6 +208,45 @@ TEST(SimPush, s53_a_failure_during_a_replacement_loses_nothing) {
   }
 }
 
+// S53: a split has ended with two complete replicas of a child; the third (p4) has heard only one of the parent's
+// servers, and forgets that it did, when one of the two is lost for good. The parent's copy that is in nobody's way any
+// more fills it, and then it fills the one that takes the lost one's place.
+TEST(SimPush, s53_a_server_lost_before_a_childs_third_replica_is_filled_costs_nothing) {
+  for (uint64_t seed = 1; seed <= 6; ++seed) {
+    Scenario s(530 + seed, 5);
+    s.fill(20);
+    auto& network = s.world.cluster().network;
+    network.cut_both("p1", "p4");
+    network.cut_both("p2", "p4");
+    s.split("k010", {"p1", "p2", "p4"}, {"p1", "p2", "p3"});
+    EXPECT_TRUE(s.world.wait([&] { return s.map()->partitions.size() == 2; }, 30s)) << s.world.restless();
+    s.run(5s);
+    const auto low = [&]() -> const model::Partition& { return s.map()->partitions[0]; };
+    const auto state = [&](const char* name) {
+      const auto* a = model::find_assignment(low(), model::ServerId{name});
+      return a == nullptr ? std::nullopt : std::optional(a->state);
+    };
+    EXPECT_EQ(state("p4"), model::AssignmentState::initializing);
+    EXPECT_EQ(s.engine("p3").tenures().size(), 2u) << "p3 gave up its half of the parent";
+    EXPECT_EQ(s.map()->ended.size(), 1u) << "and METADATA forgot of whom the parent was";
+    s.kill("p4");
+    if (seed % 2 == 0) s.kill("p3");
+    Host& p2 = s.world.host("p2");
+    p2.gone = true;
+    s.kill("p2");
+    network.heal();
+    s.start("p4");
+    if (seed % 2 == 0) s.start("p3");
+    for (size_t i = 0; i < 2; ++i) s.world.oper().replace("t", s.map()->partitions[i].region, "p2", "p5", true);
+    EXPECT_TRUE(s.world.wait([&] { return !state("p2") && state("p5") == model::AssignmentState::available; }, 60s))
+        << s.world.restless();
+    EXPECT_EQ(state("p4"), model::AssignmentState::available);
+    s.settle();
+    EXPECT_TRUE(s.map()->ended.empty());
+    EXPECT_EQ(s.engine("p3").tenures().size(), 1u);
+  }
+}
+
 // S54: the replaced server alone has a record (level one), and cannot push it: it must not drop.
 TEST(SimPush, s54_nothing_is_dropped_before_the_proof) {
   Scenario s(8, 4);

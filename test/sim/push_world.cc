@@ -36,6 +36,8 @@ Chaos Chaos::draw(base::Random& random) {
   c.replicas = on(0.85) ? 3 : on(0.5) ? 1 : 2;
   c.servers = c.replicas + 1 + random.below(3);
   if (c.replicas < 3) c.lose_server = c.wipe = false;  // there is nothing that could survive it
+  c.flip = c.replicas > 1 && on(0.1);
+  if (c.flip) c.lose_server = c.wipe = false;  // one copy at a time
   c.clients = 1 + random.below(3);
   c.lasts = std::chrono::milliseconds(1500 + random.below(5000));
   return c;
@@ -95,6 +97,7 @@ void PushWorld::set_up() {
            m.type() == typeid(model::BatchRequest);
   });
 
+  if (chaos_.flip) checks_.set_damage_expected(true);
   std::vector<model::ServerId> servers;
   for (size_t i = 1; i <= chaos_.servers; ++i) {
     Host& h = cluster_.add_host("p" + std::to_string(i));
@@ -112,6 +115,7 @@ void PushWorld::set_up() {
     cluster_.start_partd(*h);
     cluster_.start_push(*h);
   }
+  chores();
   for (size_t i = 1; i <= 2; ++i) {
     operators_.push_back(std::make_unique<Operator>(cluster_, "o" + std::to_string(i)));
     operators_.back()->start();

@@ -73,6 +73,8 @@ class PushWorld {
   void random_split();
   void random_replace(bool from_dead, Host* lost);
   void replace_all(Host& lost);
+  void chores();
+  void flip();
   void random_cut();
   void random_table();
   void lose(Host& host);
@@ -88,6 +90,7 @@ class PushWorld {
   std::vector<std::unique_ptr<Operator>> operators_;
   bool calm_ = false;
   size_t lost_ = 0;
+  Host* damaged_ = nullptr;  // the last that a bit flipped on
 };
 
 Verdict run_push_world(uint64_t seed);
