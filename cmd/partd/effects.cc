@@ -189,6 +189,11 @@ void Service::perform(push::SendBeacon& e) {
 // --- copies -----------------------------------------------------------------------------------------------------
 
 void Service::perform(push::Create& e) {
+  // A copy whose split nobody remembers would be one that METADATA does not explain, once the split is aborted.
+  if (unremembered_) remember();
+  if (unremembered_)
+    return input(
+        push::Created{e.copy.partition, base::fail(Code::no_space, "what it is a copy of cannot be remembered")});
   base::log(base::Level::notice, "begin",
             {{"table", e.table},
              {"partition", to_string(e.copy.partition)},
@@ -243,12 +248,17 @@ void Service::perform(push::Drop& e) {
 void Service::perform(push::Remember& e) {
   state_.seen = e.seen;
   state_.children = e.children;
-  if (auto saved = state_.save(disk_); !saved) {
-    // Full disk: what is remembered only makes the next start stricter. Any other error is final.
-    if (saved.error().code == Code::no_space)
-      return base::log(base::Level::warn, "remember", {{"error", to_string(saved.error())}});
-    fail(std::move(saved).error());
-  }
+  remember();
+}
+void Service::remember() {
+  auto saved = state_.save(disk_);
+  unremembered_ = !saved;
+  if (saved) return;
+  // Full disk: what is remembered makes the next start stricter, and explains copies that are to be made, which wait.
+  // Any other error is final.
+  if (saved.error().code == Code::no_space)
+    return base::log(base::Level::warn, "remember", {{"error", to_string(saved.error())}});
+  fail(std::move(saved).error());
 }
 
 void Service::perform(push::SetLive& e) { page_->set_confirmed({e.own, e.target}, e.point); }

@@ -185,6 +185,7 @@ class Service {
   void perform(push::PublishObserved& e);
   void perform(push::MapShown& e);
   void perform(push::Remember& e);
+  void remember();
   void perform(push::AskEpochs& e);
   void perform(push::SendBeacon& e);
   void perform(push::SetLive& e);
@@ -273,6 +274,7 @@ class Service {
   std::unique_ptr<store::PositionStore> positions_;
   std::string positions_trouble_;  // why they cannot be read, as it was said
   StateFile state_;
+  bool unremembered_ = false;  // the disk was full
   bool store_read_only_ = false;
 
   coord::Layout layout_;

@@ -433,6 +433,11 @@ void PartdNode::pump() {
 
 // Written here because its file's format is the shell's own affair.
 void PartdNode::perform(push::Remember& e) {
+  remember_ = e;
+  remember();
+}
+void PartdNode::remember() {
+  const auto& e = remember_;
   RememberFile file;
   file.seen = e.seen;
   for (const auto& child : e.children) {
@@ -440,8 +445,9 @@ void PartdNode::perform(push::Remember& e) {
     file.parents.push_back(child.parent);
     file.attempts.push_back(child.attempt);
   }
-  if (auto written = disk_.write_whole(kRememberPath, wire::encode(file));
-      !written && process_.alive() && written.error().code != Code::no_space)
+  auto written = disk_.write_whole(kRememberPath, wire::encode(file));
+  unremembered_ = !written;
+  if (!written && process_.alive() && written.error().code != Code::no_space)
     fatal("remember: " + to_string(written.error()));
 }
 

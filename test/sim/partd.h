@@ -97,6 +97,7 @@ class PartdNode {
   void perform(proto::push::PublishObserved& e);
   void perform(proto::push::MapShown& e);
   void perform(proto::push::Remember& e);
+  void remember();
   void perform(proto::push::AskEpochs& e);
   void perform(proto::push::SendBeacon& e);
   void perform(proto::push::SetLive& e);
@@ -155,6 +156,8 @@ class PartdNode {
   bool read_only_ = false, told_overloaded_ = false;
   model::PartitionId asked_;  // whether it takes appends
   std::string told_read_only_;
+  proto::push::Remember remember_;
+  bool unremembered_ = false;  // the disk was full
   Instant read_positions_at_{};
 };
 

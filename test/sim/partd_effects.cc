@@ -155,6 +155,9 @@ void PartdNode::perform(push::Answer& e) {
 }
 
 void PartdNode::perform(push::Create& e) {
+  if (unremembered_) remember();
+  if (unremembered_)
+    return input(push::Created{e.copy.partition, base::fail(base::Code::no_space, "cannot be remembered")});
   cluster_.scheduler.note("create", host_.id.name, to_string(e.copy.partition), to_string(e.copy.assignment));
   const auto done = [this, partition = e.copy.partition](base::Status s) {
     input(push::Created{partition, std::move(s)});
