@@ -43,6 +43,16 @@ void Server::Core::accept(std::unique_ptr<io::Conn> conn) {
   session->start();
 }
 
+void Server::Core::serve_later(std::shared_ptr<Session> session) {
+  ready->push_back(std::move(session));
+  if (ready->size() > 1) return;
+  loop.defer([ready = ready] {
+    // Serving adds nothing here: sockets are read in another phase.
+    for (const auto& each : *ready) each->serve();
+    ready->clear();
+  });
+}
+
 void Server::Core::closed(Session& session) {
   ++counters.closed;
   // What it still waited for will be answered to nobody, and no longer holds up a drain.

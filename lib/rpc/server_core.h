@@ -38,6 +38,8 @@ struct Server::Core {
   std::function<void(uint64_t)> gone;
   std::vector<std::unique_ptr<io::Listener>> listeners;
   std::map<uint64_t, std::shared_ptr<Session>> sessions;
+  std::shared_ptr<std::vector<std::shared_ptr<Session>>> ready =
+      std::make_shared<std::vector<std::shared_ptr<Session>>>();
   uint64_t next_number = 1;
   size_t inflight = 0;
   size_t input_bytes = 0;  // of unfinished frames
@@ -49,6 +51,9 @@ struct Server::Core {
   base::Status add_listener(const std::function<base::Status(io::Listener&)>& open);
   void accept(std::unique_ptr<io::Conn> conn);
   void closed(Session& session);
+  // When all have been read of whom something came. A system call between two requests costs the second what the first
+  // had brought near: with 64 connections, a third of a get.
+  void serve_later(std::shared_ptr<Session> session);
   void sweep();
   void begin_drain(base::Duration limit, std::function<void()> done);
   void answered();  // a request has its answer

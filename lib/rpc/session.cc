@@ -9,6 +9,8 @@ namespace {
 
 // Beside the fixed time for a frame: what the slowest acceptable sender gets through in a second.
 constexpr size_t kSlowestBytesPerSecond = size_t{64} << 10;
+// What came at once and is larger is not a bundle of small requests, and is served where it lies.
+constexpr size_t kGatheredMax = size_t{16} << 10;
 
 }  // namespace
 
@@ -37,6 +39,11 @@ Session::Session(Server::Core& server, uint64_t number, std::unique_ptr<io::Conn
 
 void Session::on_bytes(io::Conn&, std::string_view bytes) {
   core->counters.bytes_in += bytes.size();
+  if (ready_ || (pending_.empty() && bytes.size() <= kGatheredMax)) {
+    keep(bytes);
+    if (core && !std::exchange(ready_, true)) core->serve_later(shared_from_this());
+    return;
+  }
   if (pending_.empty()) {
     const auto taken = consume(bytes);
     if (conn_ && taken < bytes.size()) keep(bytes.substr(taken));
@@ -47,6 +54,12 @@ void Session::on_bytes(io::Conn&, std::string_view bytes) {
   if (core) account();
   // What could be answered at once is: this peer reads it while the next one's requests are served.
   if (conn_) conn_->send_now();
+}
+
+void Session::serve() {
+  ready_ = false;
+  if (core && conn_ && !held_) consume_pending();
+  if (core) account();
 }
 
 // Half a frame, or frames that must wait.
@@ -278,6 +291,8 @@ void Session::shut_if_idle() {
 
 // A peer that has only shut down its sending side gets what it asked for; one that is gone looks the same.
 void Session::on_eof(io::Conn&) {
+  if (ready_) serve();
+  if (!core || !conn_) return;
   eof_ = true;
   eof_since_ = core->loop.now();
   if (core->limits.eof_grace == base::Duration::zero()) return finish();

@@ -39,6 +39,8 @@ struct Session final : io::ConnHandler, std::enable_shared_from_this<Session> {
   void drop();                    // at once
   void shut_if_idle();            // for a drain
 
+  void serve();  // what it has read in this turn
+
   void on_bytes(io::Conn& conn, std::string_view bytes) override;
   void on_eof(io::Conn& conn) override;
   void on_drained(io::Conn& conn) override;
@@ -72,6 +74,7 @@ struct Session final : io::ConnHandler, std::enable_shared_from_this<Session> {
   base::Instant eof_since_{};
   base::Instant partial_since_{};  // when the frame in pending_ began to arrive
   bool partial_ = false;
+  bool ready_ = false;  // will be served in this turn
   bool held_ = false, consuming_ = false, resume_queued_ = false, eof_ = false;
   uint64_t turn_ = 0;
   size_t turn_calls_ = 0;
