@@ -195,6 +195,8 @@ void JournalReader::Impl::take_data(const Frame& frame) {
   const auto& h = frame.header;
   auto& log = logs[h.partition];
   const LogPoint before{h.prev_epoch, h.prev_lsn, h.prev_crc};
+  // A log that begins at the first LSN goes on from no parent's, whatever an older tenure of the partition did.
+  if (h.first.value == 1) origins.erase(h.partition);
   // A log that begins again: another tenure of the partition.
   if (log.any() && h.first <= log.end.lsn) log = {};
   if (!log.any()) {

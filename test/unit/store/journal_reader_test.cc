@@ -215,6 +215,23 @@ TEST(JournalReader, what_came_after_a_divide_and_was_retired_is_not_taken_for_no
   EXPECT_FALSE(late->end(partition(2)));
 }
 
+// A server had the child of a split, gave it up, and has it again: the new log is not the parent's.
+TEST(JournalReader, a_new_tenure_of_a_child_goes_on_from_no_parent) {
+  Read s;
+  for (const char* k : {"a", "m", "b"}) ASSERT_TRUE(s.write(1, k, "v"));
+  ASSERT_TRUE(s.engine->divide(partition(1), id_of<model::AttemptId>(1), "m", {partition(2), {2}, assignment(2)},
+                               {partition(3), {3}, assignment(3)}, nullptr));
+  s.run();
+  ASSERT_TRUE(s.wait([&](auto done) { return s.engine->drop(tenure(2, 2), done); }));
+  ASSERT_TRUE(s.create(2, 7));
+  ASSERT_TRUE(s.write(2, "c", "v"));
+  s.advance();
+  EXPECT_EQ(s.reader->end(partition(2))->lsn.value, 1U);
+  EXPECT_EQ(s.reader->oldest(partition(2))->value, 1U);
+  EXPECT_EQ(keys(*s.reader, 2, 1), std::vector<std::string>{"c"});
+  EXPECT_EQ(keys(*s.reader, 3, 1), (std::vector<std::string>{"a", "m", "b"}));
+}
+
 TEST(JournalReader, goes_on_over_restarts_of_the_writer) {
   Read s;
   std::vector<std::string> expected;
