@@ -64,6 +64,7 @@ enum class OpenMode : uint8_t {
   read,    // must exist
   write,   // must exist; read and write
   create,  // read and write; made empty where it does not exist
+  medium,  // must exist; only read, past the cache where the file system can
 };
 
 struct Space {

@@ -14,6 +14,8 @@
 #include <cerrno>
 #include <climits>
 #include <cstdio>
+#include <cstdlib>
+#include <cstring>
 #include <ctime>
 #include <fstream>
 #include <sstream>
@@ -30,6 +32,7 @@ using base::fail;
 using base::ok;
 
 constexpr mode_t kFileMode = 0640, kDirMode = 0750;
+constexpr size_t kDirectAlign = 4096, kDirectRead = size_t{2} << 20;
 
 class Fd {
  public:
@@ -48,7 +51,7 @@ class Fd {
 
 class RealFile final : public File {
  public:
-  RealFile(int fd, std::string path) : fd_(fd), path_(std::move(path)) {}
+  RealFile(int fd, std::string path, bool direct) : fd_(fd), path_(std::move(path)), direct_(direct) {}
 
   base::Status write(uint64_t offset, const std::vector<std::string_view>& parts) override {
     std::vector<iovec> iov;
@@ -69,6 +72,10 @@ class RealFile final : public File {
 
   base::Result<size_t> read(uint64_t offset, char* to, size_t size) override {
     size_t done = 0;
+    if (direct_) {
+      TRY_ASSIGN(done, read_direct(offset, to, size));
+      if (direct_) return done;
+    }
     while (done < size) {
       const ssize_t n = ::pread(fd_.get(), to + done, size - done, static_cast<off_t>(offset + done));
       if (n < 0 && errno == EINTR) continue;
@@ -100,6 +107,32 @@ class RealFile final : public File {
   void drop_cache() override { ::posix_fadvise(fd_.get(), 0, 0, POSIX_FADV_DONTNEED); }
 
  private:
+  // In whole blocks of the device, by way of memory that lies as it wants it. Sets direct_ to false, and gives what it
+  // has so far, where the file system cannot.
+  base::Result<size_t> read_direct(uint64_t offset, char* to, size_t size) {
+    if (!block_) block_.reset(static_cast<char*>(std::aligned_alloc(kDirectAlign, kDirectRead)));
+    CHECK(block_);
+    size_t done = 0;
+    while (done < size) {
+      const uint64_t at = offset + done, from = at / kDirectAlign * kDirectAlign;
+      const uint64_t end = (offset + size + kDirectAlign - 1) / kDirectAlign * kDirectAlign;
+      const auto want = static_cast<size_t>(std::min<uint64_t>(end - from, kDirectRead));
+      const ssize_t n = ::pread(fd_.get(), block_.get(), want, static_cast<off_t>(from));
+      if (n < 0 && errno == EINTR) continue;
+      if (n < 0 && errno == EINVAL && ::fcntl(fd_.get(), F_SETFL, 0) == 0) {
+        direct_ = false;
+        break;
+      }
+      if (n < 0) return fail(errno_error("reading " + path_, errno));
+      const auto skip = static_cast<size_t>(at - from);
+      if (static_cast<size_t>(n) <= skip) break;
+      const size_t got = std::min(static_cast<size_t>(n) - skip, size - done);
+      std::memcpy(to + done, block_.get() + skip, got);
+      done += got;
+    }
+    return done;
+  }
+
   // Skips n written bytes; returns the first part that is not written wholly.
   static size_t advance(std::vector<iovec>& iov, size_t at, size_t n) {
     while (at < iov.size() && n >= iov[at].iov_len) n -= iov[at++].iov_len;
@@ -109,8 +142,13 @@ class RealFile final : public File {
     }
     return at;
   }
+  struct Free {
+    void operator()(char* p) const { std::free(p); }
+  };
   Fd fd_;
   std::string path_;
+  bool direct_;
+  std::unique_ptr<char, Free> block_;
 };
 
 class RealMapping final : public Mapping {
@@ -153,12 +191,17 @@ std::string RealDisk::full(std::string_view path) const {
 
 base::Result<std::unique_ptr<File>> RealDisk::open(std::string_view path, OpenMode mode) {
   const auto name = full(path);
-  int flags = O_CLOEXEC | (mode == OpenMode::read ? O_RDONLY : O_RDWR);
+  bool direct = mode == OpenMode::medium;
+  int flags = O_CLOEXEC | (mode == OpenMode::read || direct ? O_RDONLY : O_RDWR);
   if (mode == OpenMode::create) flags |= O_CREAT;
-  const int fd = ::open(name.c_str(), flags, kFileMode);
+  int fd = ::open(name.c_str(), flags | (direct ? O_DIRECT : 0), kFileMode);
+  if (fd < 0 && errno == EINVAL && direct) {
+    direct = false;
+    fd = ::open(name.c_str(), flags, kFileMode);
+  }
   if (fd < 0 && errno == ENOENT) return fail(Code::not_found, name + ": no such file");
   if (fd < 0) return fail(errno_error("opening " + name, errno));
-  return std::make_unique<RealFile>(fd, name);
+  return std::make_unique<RealFile>(fd, name, direct);
 }
 
 base::Status RealDisk::rename(std::string_view from, std::string_view to) {

@@ -111,7 +111,7 @@ class Scan {
 
   base::Result<std::shared_ptr<File>> open(size_t i) {
     if (opened_ == i && file_) return file_;
-    TRY_ASSIGN(auto file, disk_.open(segment_path(segments_[i]), scan_.sync ? OpenMode::write : OpenMode::read));
+    TRY_ASSIGN(auto file, disk_.open(segment_path(segments_[i]), scan_.sync ? OpenMode::medium : OpenMode::read));
     if (scan_.sync && !synced_.contains(i)) {
       TRY(file->sync());
       file->drop_cache();
@@ -162,7 +162,8 @@ base::Result<Tail> finish_tail(Disk& disk, const JournalPosition& end, uint64_t 
     TRY_ASSIGN(const auto size, file->size());
     // Nothing but the first group of a segment can have been on its way; one block more may have been added to it.
     const uint64_t written = group_bytes_max + framed_size(model::kBlockMax);
-    SegmentScanner scanner(*file, n, 0, std::min({size, segment_bytes, written}));
+    TRY_ASSIGN(const auto medium, disk.open(segment_path(n), OpenMode::medium));
+    SegmentScanner scanner(*medium, n, 0, std::min({size, segment_bytes, written}));
     TRY_ASSIGN(const auto frame, scanner.search(0));
     if (n == end.segment + 1 && size == segment_bytes && !frame) {
       tail.ready = std::move(file);
@@ -180,7 +181,8 @@ base::Result<Tail> finish_tail(Disk& disk, const JournalPosition& end, uint64_t 
   }
   tail.file = std::move(*file);
   TRY_ASSIGN(const auto size, tail.file->size());
-  SegmentScanner scanner(*tail.file, end.segment, end.offset, std::min(size, segment_bytes));
+  TRY_ASSIGN(const auto medium, disk.open(segment_path(end.segment), OpenMode::medium));
+  SegmentScanner scanner(*medium, end.segment, end.offset, std::min(size, segment_bytes));
   TRY_ASSIGN(tail.zeroed, scanner.nonzero_from(end.offset));
   CRASH_POINT("recovery.before_zero");
   if (MUTANT("no_torn_tail_zeroing")) return tail;

@@ -1,7 +1,7 @@
 // Recovery: reads a journal from a position to its end, and tells the end from damage.
 //
 // Everything read is on the disk first: each segment is synced, then its cache is dropped, then it is read
-// (S61). A place without a good frame of the expected sequence is
+// past the cache where that can be (S61). A place without a good frame of the expected sequence is
 //   * the end of a segment, if the next one goes on with that sequence;
 //   * damage, if a good frame of a later sync group follows: that group was written only after this place
 //     had been synced; or if the place is known to have been durable (a root, the index). It is reported
