@@ -92,6 +92,7 @@ void settle(const LocalCluster& cluster, const std::vector<std::string>& servers
       const size_t at = status.find(field);
       if (at == std::string::npos || now_s() > deadline) {
         std::fprintf(stderr, "bench: %s does not come to rest\n", server.c_str());
+        cluster.local("down");  // exit() ends no cluster
         std::exit(1);
       }
       if (std::stoull(status.substr(at + field.size())) < (1U << 20)) break;
