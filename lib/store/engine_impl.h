@@ -71,9 +71,9 @@ struct Engine::Impl {
   void add(JournalBlock block);
   void pump_soon();
   void on_durable(std::vector<JournalBlock> blocks, const std::shared_ptr<File>& file);
-  // `place`: its file is set. `more`: of the same log in the same segment, next; what the last one says holds for all.
-  void take_durable(const Frame& frame, std::string_view payload, Log* log, PayloadPlace& place, bool more);
-  void begin_pending(const Frame& frame);
+  // `file`: the frame's segment.
+  void take_durable(const Frame& frame, std::string_view payload, Log* log, const std::shared_ptr<File>& file);
+  void begin_pending(const Frame& frame);  // once for each half
   // `place`: where large values may stay; null: they are copied.
   void put_records(Log& log, std::string_view payload, const PayloadPlace* place);
   bool crowded() const { return overlay.bytes() >= std::min(config.spill_from, config.overlay_bytes / 4); }
@@ -83,7 +83,7 @@ struct Engine::Impl {
   // What was durable here cannot be read. A root says first how far the journal was durable: else the next start would
   // take its last block for one that was never finished, and cut it.
   void fail_damaged(const base::Error& error);
-  Root next_root() const;
+  Root next_root(const JournalPosition& head) const;
   // --- engine_apply.cc
   void maybe_seal();
   void seal();
@@ -186,7 +186,6 @@ struct Engine::Impl {
   uint64_t appended_blocks = 0, appended_bytes = 0, applied_records = 0;
   std::optional<base::Error> failed;
   bool closing = false, closing_damaged = false, pump_due = false;
-  bool settle_due = false;
   base::Instant last_block{};
 
   JournalPosition index_applied;  // as the index's meta row says

@@ -122,13 +122,13 @@ void Engine::Impl::write_images(Done done) {
   }
 }
 
-Root Engine::Impl::next_root() const {
+Root Engine::Impl::next_root(const JournalPosition& head) const {
   Root root;
   root.generation = roots.newest() == nullptr ? 1 : roots.newest()->generation + 1;
   root.server = identity.server.name;
   root.cluster = identity.cluster;
   root.incarnation = identity.incarnation;
-  root.head = journal->durable();
+  root.head = head;
   root.applied = index_applied;
   root.oldest_segment = segments.empty() ? root.head.segment : segments.begin()->first;
   root.highest = highest;
@@ -145,9 +145,8 @@ void Engine::Impl::checkpoint(bool clean, Done done) {
   if (const auto& old = roots.slot[generation % 2]) image.slot = encode_root(*old);
   add_local(
       model::BlockKind::root_image, {}, {}, encode_image(image),
-      [this, generation, clean, done = std::move(done)](const base::Status&) {
-        Root root = next_root();
-        root.generation = generation;
+      [this, clean, done = std::move(done)](const base::Status&) {
+        Root root = next_root(journal->durable());
         root.clean = clean;
         const auto applied = index_applied;
         auto result = std::make_shared<base::Status>(ok());

@@ -133,17 +133,7 @@ base::Status Replay::run() {
 base::Status Replay::remember(const JournalPosition& end) {
   const Root* newest = e_.roots.newest();
   if (newest != nullptr && newest->head.sequence >= end.sequence) return ok();
-  Root root;
-  if (newest != nullptr) root = *newest;
-  root.generation++;
-  root.server = e_.identity.server.name;
-  root.cluster = e_.identity.cluster;
-  root.incarnation = e_.identity.incarnation;
-  root.head = end;
-  root.applied = e_.index_applied;
-  if (newest == nullptr) root.oldest_segment = e_.segments.empty() ? end.segment : e_.segments.begin()->first;
-  root.highest = std::max(root.highest, e_.highest);
-  root.clean = false;
+  const Root root = e_.next_root(end);
   TRY(write_root(e_.parts.disk, root));
   e_.roots.slot[root.generation % 2] = root;
   return ok();
@@ -170,8 +160,7 @@ base::Status Replay::frame(const Frame& frame, std::string_view payload) {
     case BlockKind::cut:
     case BlockKind::uncut: break;
   }
-  PayloadPlace none;
-  e_.take_durable(frame, payload, nullptr, none, false);
+  e_.take_durable(frame, payload, nullptr, nullptr);
   // Half of the bound is the running engine's; here nothing else is in the way.
   if (e_.overlay.active()->bytes() >= e_.config.overlay_bytes / 8 * 7 || e_.backlog() >= e_.backlog_max() / 8 * 7)
     TRY(e_.apply_now());
@@ -193,9 +182,8 @@ base::Status Replay::data(const Frame& frame, std::string_view payload) {
   if (!chained) doubt(*log, frame.at.sequence);
   log->end = {h.epoch, h.last(), h.header_crc};
   e_.report.records += h.records;
-  PayloadPlace place;
-  TRY_ASSIGN(place.file, segment_file(frame.at.segment));
-  e_.take_durable(frame, payload, log, place, false);
+  TRY_ASSIGN(const auto file, segment_file(frame.at.segment));
+  e_.take_durable(frame, payload, log, file);
   return ok();
 }
 

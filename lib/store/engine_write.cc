@@ -132,12 +132,7 @@ void Engine::Impl::pump_soon() {
 
 void Engine::Impl::on_durable(std::vector<JournalBlock> blocks, const std::shared_ptr<File>& file) {
   if (failed) return;
-  PayloadPlace place{file};
-  for (size_t i = 0; i < blocks.size(); i++) {
-    const auto& b = blocks[i];
-    const bool more = i + 1 < blocks.size() && blocks[i + 1].context == b.context;
-    take_durable(b.frame, b.payload, static_cast<Log*>(b.context.get()), place, more);
-  }
+  for (const auto& b : blocks) take_durable(b.frame, b.payload, static_cast<Log*>(b.context.get()), file);
   durable_n += blocks.size();
   if (parts.live != nullptr) parts.live->set_durable(journal->durable());
   for (auto& b : blocks)
@@ -145,15 +140,11 @@ void Engine::Impl::on_durable(std::vector<JournalBlock> blocks, const std::share
   maybe_seal();
   check_drains();
   // After the next group is on its way.
-  if (!std::exchange(settle_due, true))
-    parts.executor.defer(guarded([this] {
-      settle_due = false;
-      overlay.settle();
-    }));
+  parts.executor.defer(guarded([this] { overlay.settle(); }));
 }
 
-void Engine::Impl::take_durable(const Frame& frame, std::string_view payload, Log* log, PayloadPlace& place,
-                                bool more) {
+void Engine::Impl::take_durable(const Frame& frame, std::string_view payload, Log* log,
+                                const std::shared_ptr<File>& file) {
   const auto& h = frame.header;
   auto& segment = segments[frame.at.segment];
   if (frame.at.offset == 0) segment.known = true;  // we see all of it
@@ -168,15 +159,12 @@ void Engine::Impl::take_durable(const Frame& frame, std::string_view payload, Lo
     pending.divides.push_back(std::move(*note));
   }
   if (h.kind != BlockKind::data || log == nullptr) return;
+  segment.last[h.partition] = h.last();
   log->durable = {h.epoch, h.last(), h.header_crc};
   begin_pending(frame);
-  if (!more) {
-    segment.last[h.partition] = h.last();
-    pending.points[h.partition] = log->durable;
-    if (segment.files.empty() || segment.files.back().lock() != place.file) segment.files.push_back(place.file);
-  }
-  place.offset = frame.at.offset + kFrameAndHeader;
-  place.bytes = payload.data();
+  pending.points[h.partition] = log->durable;
+  const PayloadPlace place{file, frame.at.offset + kFrameAndHeader, payload.data()};
+  if (segment.files.empty() || segment.files.back().lock() != file) segment.files.push_back(file);
   put_records(*log, payload, &place);
 }
 
@@ -206,7 +194,7 @@ void Engine::Impl::put_records(Log& log, std::string_view payload, const Payload
 void Engine::Impl::fail_damaged(const base::Error& error) {
   if (failed || closing_damaged) return;
   closing_damaged = true;
-  Root root = next_root();
+  Root root = next_root(journal->durable());
   if (checkpointing) root.generation++;  // the one under way comes first
   parts.executor.run(
       Lane::background, [root, &disk = parts.disk] { (void)write_root(disk, root); },

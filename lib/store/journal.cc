@@ -123,7 +123,6 @@ void Journal::start(const JournalPosition& head, std::shared_ptr<File> file, std
 void Journal::add(JournalBlock block) {
   CHECK(framed_size(block.payload.size()) <= options_.segment_bytes);
   queued_bytes_ += framed_size(block.payload.size());
-  added_++;
   queue_.push_back(std::move(block));
 }
 
@@ -186,16 +185,8 @@ void Journal::written(const std::shared_ptr<Group>& group) {
   for (const auto& b : group->blocks) queued_bytes_ -= framed_size(b.payload.size());
   syncs_++;
   durable_ = group->end;
-  // The next group is on its way while this one's news are told; unless those who hear them are likely to add more
-  // than waits already, as they did the last time: they would be one sync behind from then on.
-  const size_t told = group->blocks.size(), waiting = queue_.size();
-  if (waiting >= told || !chained_) pump();
-  const uint64_t added = added_;
-  const auto alive = std::weak_ptr(alive_);
+  pump();  // the next group is on its way while this one's news are told
   handlers_.durable(std::move(group->blocks), group->file);
-  if (alive.expired()) return;
-  chained_ = added_ - added >= (told + 1) / 2;
-  pump();
 }
 
 void Journal::make_ready() {

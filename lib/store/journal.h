@@ -104,8 +104,6 @@ class Journal {
   std::deque<JournalBlock> queue_;
   uint64_t queued_bytes_ = 0, syncs_ = 0;
   uint64_t groups_here_ = 0;  // in this segment
-  uint64_t added_ = 0;        // blocks
-  bool chained_ = false;      // who heard of the last group's blocks added at least half as many at once
   SegmentFill fill_ = SegmentFill::zeros;
   bool writing_ = false, making_ = false, no_room_ = false, failed_ = false;
   std::deque<uint64_t> retired_;

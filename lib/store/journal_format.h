@@ -28,7 +28,7 @@ constexpr size_t kFrameAndHeader = kFrameSize + wire::kBlockHeaderSize;
 constexpr uint32_t kFrameMagic = 0x4d465243;  // "CRFM"
 constexpr uint16_t kFrameFormat = 1;
 constexpr size_t kFrameAlign = 8;
-constexpr size_t kSparseFrame = size_t{64} << 10;
+constexpr size_t kSparseFrame = size_t{64} << 10;  // bytes of a payload that is worth passing over
 
 // Bytes a block takes in the journal, with its frame and the padding behind it.
 constexpr uint64_t framed_size(uint64_t payload_bytes) {

@@ -112,10 +112,10 @@ class RealFile final : public File {
   base::Result<size_t> read_direct(uint64_t offset, char* to, size_t size) {
     if (!block_) block_.reset(static_cast<char*>(std::aligned_alloc(kDirectAlign, kDirectRead)));
     CHECK(block_);
+    const uint64_t end = (offset + size + kDirectAlign - 1) / kDirectAlign * kDirectAlign;
     size_t done = 0;
     while (done < size) {
       const uint64_t at = offset + done, from = at / kDirectAlign * kDirectAlign;
-      const uint64_t end = (offset + size + kDirectAlign - 1) / kDirectAlign * kDirectAlign;
       const auto want = static_cast<size_t>(std::min<uint64_t>(end - from, kDirectRead));
       const ssize_t n = ::pread(fd_.get(), block_.get(), want, static_cast<off_t>(from));
       if (n < 0 && errno == EINTR) continue;
