@@ -153,7 +153,7 @@ void Chores::sweep_ended(TableAgent& agent, Table& table, const model::Metadata&
                                                    const auto it = observed->find(a.server);
                                                    return it != observed->end() && it->second >= e.at;
                                                  });
-                    if (all && !model::needed(*file->map, e) && ops.size() < model::kOperationsMax)
+                    if (all && !model::being_filled(*file->map, e.interval) && ops.size() < model::kOperationsMax)
                       ops.push_back(model::ops::SweepEnded{e.id, e.attempt});
                   }
                   if (ops.empty()) return;

@@ -59,8 +59,7 @@ std::map<Region, RegionNode> region_nodes(const Metadata& file) {
     node.state = RegionState::split;
     node.split = e.point;
     node.attempt = e.attempt;
-    for (const auto& parent : file.ended)
-      if (parent.low == e.id || parent.high == e.id) node.has_parent = true, node.parent = parent.region;
+    if (const auto* parent = model::find_parent(file, e.id)) node.has_parent = true, node.parent = parent->region;
     const auto region_of = [&](const model::PartitionId& id) -> std::optional<Region> {
       if (const auto* p = file.find(id)) return p->region;
       if (const auto* other = find_ended(file, id)) return other->region;

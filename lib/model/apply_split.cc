@@ -145,7 +145,7 @@ base::Status apply(Draft& draft, const ops::SweepEnded& op) {
   const auto at = std::find_if(ended.begin(), ended.end(),
                                [&](const auto& e) { return e.id == op.partition && e.attempt == op.attempt; });
   if (at == ended.end()) return conflict("ended", "no ended partition " + to_string(op.partition));
-  if (needed(draft.file, *at))
+  if (being_filled(draft.file, at->interval))
     return conflict("needed", "a replica of what partition " + to_string(op.partition) + " became is being filled");
   ended.erase(at);
   return base::ok();

@@ -17,10 +17,16 @@ const EndedPartition* find_ended(const Metadata& metadata, const PartitionId& id
   return nullptr;
 }
 
-bool needed(const Metadata& metadata, const EndedPartition& ended) {
-  auto it = metadata.partitions.at_or_before(ended.interval.begin);
+const EndedPartition* find_parent(const Metadata& metadata, const PartitionId& child) {
+  for (const auto& e : metadata.ended)
+    if (e.low == child || e.high == child) return &e;
+  return nullptr;
+}
+
+bool being_filled(const Metadata& metadata, const Interval& interval) {
+  auto it = metadata.partitions.at_or_before(interval.begin);
   for (; it != metadata.partitions.end(); ++it) {
-    if (it->interval.intersect(ended.interval).empty()) break;
+    if (it->interval.intersect(interval).empty()) break;
     if (being_filled(*it)) return true;
   }
   return false;

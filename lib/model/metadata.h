@@ -46,7 +46,10 @@ struct Metadata {
 };
 
 const EndedPartition* find_ended(const Metadata& metadata, const PartitionId& id);
-// A replica that is being filled may have to know what it was (lib/proto/push_fill.h).
-bool needed(const Metadata& metadata, const EndedPartition& ended);
+// The one that was split into `child` and others; null: none, or forgotten.
+const EndedPartition* find_parent(const Metadata& metadata, const PartitionId& child);
+// A partition that meets the interval has a replica that is being filled: what the interval belonged to before may be
+// needed for it (lib/proto/push_fill.h).
+bool being_filled(const Metadata& metadata, const Interval& interval);
 
 }  // namespace cantle::model

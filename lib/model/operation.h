@@ -170,7 +170,7 @@ struct RemoveDead {
 };
 
 // Forgets an ended partition. The requester has seen that every server in it observed its end. Expects that no replica
-// is being filled that may need to know of it (needed() in lib/model/metadata.h).
+// is being filled that may need to know of it (being_filled() in lib/model/metadata.h).
 struct SweepEnded {
   PartitionId partition;
   AttemptId attempt;

@@ -98,7 +98,7 @@ struct Partition {
 // What is left of a partition after FINALIZE_SPLIT: a server that was away learns from it that its
 // copy of the parent is to be divided, and a replica that is being filled what the parent's copies can give it. Kept
 // until every server in `parent_assignments` has published an `observed` at or past `at`, or holds nothing of this
-// table any more, and no such replica is left (needed() in lib/model/metadata.h).
+// table any more, and no such replica is left (being_filled() in lib/model/metadata.h).
 struct EndedPartition {
   PartitionId id;
   Region region;

@@ -127,7 +127,7 @@ void Mover::plan_streams(Instant now, Effects& out) {
     if (it == shared_.maps.end()) continue;
     copy.targets = targets_of(copy.held, *it->second, shared_.self);
     copy.covered = covered(copy.held, *it->second);
-    copy.needed = copy.proof && mover::needed(copy.held, *it->second);
+    copy.needed = copy.proof && model::being_filled(*it->second, copy.held.interval);
     for (const auto& t : copy.targets) wanted[t.id] = {t, &copy.held};
   }
   for (auto it = streams_.begin(); it != streams_.end();)

@@ -115,11 +115,6 @@ bool covered(const model::HeldPartition& held, const model::Metadata& map) {
   return any;
 }
 
-bool needed(const model::HeldPartition& held, const model::Metadata& map) {
-  return std::any_of(map.partitions.begin(), map.partitions.end(),
-                     [&](const auto& p) { return meets(p, held.interval) && model::being_filled(p); });
-}
-
 Mark choose_mark(const Target& target, const std::vector<std::pair<MarkKey, Mark>>& found) {
   Mark best;
   for (const auto& [key, mark] : found) {

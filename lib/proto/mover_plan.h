@@ -46,10 +46,6 @@ std::vector<Target> targets_of(const model::HeldPartition& held, const model::Me
 // dropped, whoever confirmed what (invariant 7).
 bool covered(const model::HeldPartition& held, const model::Metadata& map);
 
-// A partition that took over some of it has a replica that is being filled: until that is done the copy may be needed
-// for it, if another server is lost (lib/proto/push_fill.h).
-bool needed(const model::HeldPartition& held, const model::Metadata& map);
-
 // Of the marks found for a target: the furthest. A snapshot under way goes on only into the same assignment.
 Mark choose_mark(const Target& target, const std::vector<std::pair<MarkKey, Mark>>& found);
 

@@ -16,18 +16,12 @@ namespace {
 
 using Assignments = std::vector<Assignment>;
 
-const model::EndedPartition* parent_of(const model::Metadata& map, const model::PartitionId& child) {
-  for (const auto& e : map.ended)
-    if (e.low == child || e.high == child) return &e;
-  return nullptr;
-}
-
 class Sources {
  public:
   Sources(const model::Metadata& map, const model::Partition& partition, const AssignmentId& own, const Heard& heard)
       : own_(own), heard_(heard), replicas_(map.replicas) {
     line_.push_back(&partition.assignments);
-    for (const auto* e = parent_of(map, partition.id); e != nullptr; e = parent_of(map, e->id))
+    for (const auto* e = model::find_parent(map, partition.id); e != nullptr; e = model::find_parent(map, e->id))
       line_.push_back(&e->parent_assignments);
   }
 

@@ -20,7 +20,7 @@
 // a server is lost for good at the worst moment, with a split that ended when a majority of each child was complete:
 //   * no copy that METADATA took away is given up while a partition that took over has a replica that is being filled
 //     (model::being_filled);
-//   * METADATA remembers a partition that ended as long as such a replica may have to know of it (model::needed).
+//   * METADATA remembers a partition that ended as long as such a replica may have to know of it, by the same question;
 //   * a replica that counts is not exchanged while another one is being filled (model::ops::Replace).
 // With k replicas as many servers may be lost as leave a read quorum of the parent's.
 //

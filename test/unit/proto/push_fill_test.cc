@@ -294,7 +294,7 @@ class Search {
   bool drop(State& s, const AssignmentId& id) const {
     const Copy c = s.copies[id];
     const auto h = held(s, id, c);
-    if (!mover::covered(h, *s.map) || mover::needed(h, *s.map)) return false;
+    if (!mover::covered(h, *s.map) || model::being_filled(*s.map, h.interval)) return false;
     const auto targets = mover::targets_of(h, *s.map, server(c.server));
     for (const auto& t : targets)
       if (!s.copies.contains(t.id.target)) return false;
