@@ -12,24 +12,32 @@ void ConfigReader::read(Done done) {
 
 void ConfigReader::begin() {
   busy_ = true;
+  hinted_ = false;
   running_.swap(next_);
+  asked_.reset();
+  if (running_.empty()) return get();
   asked_ = host_.timers().now();
-  const std::weak_ptr<bool> alive = alive_;
-  host_.session().sync(path_, [this, alive](base::Result<base::Nothing> synced) {
+  host_.session().sync(path_, [this, alive = std::weak_ptr(alive_)](base::Result<base::Nothing> synced) {
     if (!alive.lock()) return;
     if (!synced) return finish(base::fail(std::move(synced).error()));
-    coord::Watch watch;
-    if (!armed_) {
-      armed_ = true;
-      watch = [this, alive] {
-        if (!alive.lock()) return;
-        armed_ = false;
-        read([](const proto::ConfigAnswer&) {});
-      };
-    }
-    host_.session().get(path_, std::move(watch), [this, alive](base::Result<coord::Node> node) {
-      if (alive.lock()) got(std::move(node));
-    });
+    get();
+  });
+}
+
+void ConfigReader::get() {
+  const std::weak_ptr<bool> alive = alive_;
+  coord::Watch watch;
+  if (!armed_) {
+    armed_ = true;
+    watch = [this, alive] {
+      if (!alive.lock()) return;
+      armed_ = false;
+      hinted_ = true;
+      if (!busy_) begin();
+    };
+  }
+  host_.session().get(path_, std::move(watch), [this, alive](base::Result<coord::Node> node) {
+    if (alive.lock()) got(std::move(node));
   });
 }
 
@@ -55,7 +63,7 @@ void ConfigReader::finish(const proto::ConfigAnswer& answer) {
   }
   if (!alive.lock()) return;
   busy_ = false;
-  if (!next_.empty()) begin();
+  if (!next_.empty() || hinted_) begin();
 }
 
 }  // namespace cantle::meta

@@ -11,7 +11,7 @@ TableAgent::TableAgent(Host& host, std::string name)
       name_(std::move(name)),
       distribution_(coord::distribution(model::Keyspace::range, name_)),
       reader_(host, host.layout().config(distribution_)) {
-  reader_.on_read([this](const proto::ConfigAnswer& answer, base::Instant asked) { on_config(answer, asked); });
+  reader_.on_read([this](const proto::ConfigAnswer& answer, ConfigReader::Asked asked) { on_config(answer, asked); });
   for (const auto& [uuid, table] : host.files().tables())
     if (table.name == name_) replica(uuid);
 }
@@ -39,11 +39,13 @@ TableReplica& TableAgent::replica(const model::TableUuid& uuid) {
   return *slot;
 }
 
-void TableAgent::on_config(const proto::ConfigAnswer& answer, base::Instant asked) {
+void TableAgent::on_config(const proto::ConfigAnswer& answer, ConfigReader::Asked asked) {
   if (!answer) return;
+  // A table that is gone, or another one, is worth a sync.
+  if (!asked && (!*answer || live_ == nullptr || live_->uuid() != (*answer)->config.table_uuid)) return hint();
   if (!*answer) {
     seen_none_ = true;
-    none_at_ = asked;
+    none_at_ = *asked;
     live_ = nullptr;
     return;
   }

@@ -105,7 +105,7 @@ class TableAgent {
 
   // table_agent.cc
   void act(std::function<void()> fn);
-  void on_config(const proto::ConfigAnswer& answer, base::Instant asked);
+  void on_config(const proto::ConfigAnswer& answer, ConfigReader::Asked asked);
   TableReplica& replica(const model::TableUuid& uuid);
   base::Instant now() const { return host_.timers().now(); }
   std::weak_ptr<bool> weak() const { return alive_; }

@@ -57,7 +57,7 @@ std::shared_ptr<const wire::MetadataTree> TableReplica::recent_tree(const model:
   return nullptr;
 }
 
-void TableReplica::config_seen(base::Instant asked, const proto::VersionedConfig& config) {
+void TableReplica::config_seen(std::optional<base::Instant> asked, const proto::VersionedConfig& config) {
   feed(ConfigSeen{asked, config});
 }
 
@@ -211,7 +211,7 @@ void TableReplica::load(const model::TxnId& txnid, base::Duration limit, LoadDon
   last_used_ = now();
   loads_.push_back({txnid, now() + limit, std::move(done)});
   machine_.set_needed(true);
-  if (current() == nullptr && machine_.config()) feed(ConfigSeen{*machine_.confirmed(), *machine_.config()});
+  if (current() == nullptr && machine_.config()) feed(ConfigSeen{machine_.confirmed(), *machine_.config()});
   if (!pumping_) answer_loads();
 }
 

@@ -41,7 +41,7 @@ class TableReplica {
   // The tree of a file that was current here lately, or null.
   std::shared_ptr<const wire::MetadataTree> recent_tree(const model::TxnId& txnid) const;
 
-  void config_seen(base::Instant asked, const proto::VersionedConfig& config);
+  void config_seen(std::optional<base::Instant> asked, const proto::VersionedConfig& config);
   void tick();
   void store(const model::MdStore& request, StoreDone done);
   // A file made here: a store() of it needs not make it again.

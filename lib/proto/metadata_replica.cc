@@ -33,6 +33,7 @@ void MetadataReplica::on(const Opened& in, Effects&) {
 
 void MetadataReplica::on(const ConfigSeen& in, Effects& out) {
   const auto& config = in.config.config;
+  if (!in.asked && (regression(config) || (config_ && in.config.version < config_->version))) return;
   if (regression(config)) {
     const auto text = "the coordination service shows transaction " + to_string(config.metadata_txnid) + " at txnseq " +
                       to_string(config.metadata_txnseq) + ", but " + to_string(seen_txnid_) +
@@ -42,7 +43,7 @@ void MetadataReplica::on(const ConfigSeen& in, Effects& out) {
     return;
   }
   regressed_.clear();
-  confirmed_ = std::max(confirmed_.value_or(in.asked), in.asked);
+  if (in.asked) confirmed_ = std::max(confirmed_.value_or(*in.asked), *in.asked);
   config_ = in.config;
   if (config.metadata_txnid != seen_txnid_) {
     seen_txnid_ = config.metadata_txnid;

@@ -11,7 +11,7 @@
 //   Seen     remember durably that this was current once (S36)
 //   Delete   these files
 //   Alarm    an operator should look
-// The shell sends ConfigSeen for every read of TableConfig (after a sync) and every own swap, Tick once a second.
+// The shell sends ConfigSeen for every read of TableConfig and every own swap, Tick once a second.
 //
 // Invariants
 //   * A store is answered with success only once its file is durable here.
@@ -21,6 +21,7 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <variant>
@@ -60,8 +61,9 @@ struct Tick {
 };
 struct ConfigSeen {
   // When the read (before its sync), or the own swap, was sent: it was current then or later. Not when the answer was
-  // looked at, which may have lain there while the process stood still (S32).
-  base::Instant asked;
+  // looked at, which may have lain there while the process stood still (S32). None: a read without a sync, which may
+  // show the past: nothing is concluded from what is older than what was seen.
+  std::optional<base::Instant> asked;
   VersionedConfig config;
 };
 struct StoreAsked {

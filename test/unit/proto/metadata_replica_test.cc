@@ -67,6 +67,21 @@ TEST_F(MetadataReplicaTest, what_it_knows_is_as_old_as_the_youngest_question_tha
   EXPECT_EQ(r_.confirmed(), at(5));
 }
 
+// A read without a sync may come from a server of the coordination service that lags: news count, the past does not.
+TEST_F(MetadataReplicaTest, a_read_without_a_sync_brings_news_and_proves_nothing) {
+  const auto f = next(base_);
+  open({info(base_), info(f)});
+  step(ConfigSeen{at(5), config(base_, 3)});
+  const auto effects = step(ConfigSeen{std::nullopt, config(f, 4)});
+  ASSERT_NE(find<Current>(effects), nullptr);
+  EXPECT_EQ(find<Current>(effects)->file.txnid, f->txnid);
+  EXPECT_EQ(r_.confirmed(), at(5));
+  EXPECT_EQ(step(ConfigSeen{std::nullopt, config(base_, 3)}), Effects{});
+  EXPECT_FALSE(r_.regressed());
+  EXPECT_EQ(step(ConfigSeen{std::nullopt, config(f, 3)}), Effects{});
+  EXPECT_EQ(r_.config()->version, 4);
+}
+
 TEST_F(MetadataReplicaTest, a_store_that_did_not_get_to_the_disk_is_refused) {
   const auto f = next(base_);
   open({info(base_)});
