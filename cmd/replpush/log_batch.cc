@@ -149,9 +149,9 @@ mv::LogRead read_batch(store::JournalReader& journal, const mv::ReadLog& ask, mo
     if (!part) return failed(std::move(out), part.error().text);
     if (part->gone && sorter.empty()) return out.end = mv::ReadEnd::retired, out;
     if (full || part->gone) return out.batch = sorter.take(), out;
-    if (part->gap) sorter.passed_gap();
+    if (part->gap) sorter.passed_gap({part->next.value - 1});
     gap = gap || part->gap;
-    if (part->gap)  // a damaged place: what was there is compared with the other replicas by the partd
+    if (part->gap)  // a damaged place: what was there is in the index alone, or in no place here
       base::log(base::Level::warn, "damaged_log",
                 {{"partition", to_string(ask.partition)}, {"from", to_string(from)}, {"next", to_string(part->next)}});
     if (part->next <= from) break;

@@ -26,7 +26,7 @@ class LogSorter {
   base::Result<bool> add(const model::BlockHeader& header, std::string_view payload);
   bool empty() const { return !any_; }
   size_t bytes() const { return own_.size() + foreign_bytes_ + awaited_bytes_; }  // looked at, of the interval
-  void passed_gap() { gap_ = true; }
+  void passed_gap(model::Lsn end) { gap_ = end; }
   proto::mover::LogBatch take();
 
  private:
@@ -41,7 +41,7 @@ class LogSorter {
   std::vector<proto::mover::Foreign> foreign_;
   std::vector<proto::mover::Awaited> awaited_;
   model::Version own_oldest_, last_oldest_, before_oldest_;
-  bool gap_ = false;
+  model::Lsn gap_;
   model::LogPoint through_;
   bool any_ = false;
 };

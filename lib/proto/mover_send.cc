@@ -90,7 +90,10 @@ void MoverStream::on(LogRead in, Effects& out) {
   if (in.ticket != read_ticket_) return;
   read_ticket_ = 0;
   switch (in.end) {
-    case ReadEnd::batch: add_batch(std::move(in.batch), in.now, out); break;
+    case ReadEnd::batch:
+      if (meets_damage(in.batch, in.now)) return advance(in.now, out);
+      add_batch(std::move(in.batch), in.now, out);
+      break;
     case ReadEnd::retired:
       reset();
       want_snapshot_ = true;
@@ -108,6 +111,16 @@ void MoverStream::on(LogRead in, Effects& out) {
     case ReadEnd::failed: return fail(in.now, base::Error(Code::io_error, "reading the journal: " + in.error), out);
   }
   if (phase_ == Phase::sending) fill(in.now, out);
+}
+
+// What stood in a damaged place may be in the index, and in no log: the target gets a snapshot, once for each place.
+bool MoverStream::meets_damage(const LogBatch& batch, Instant now) {
+  if (batch.gap <= gap_) return false;
+  reset();
+  gap_ = batch.gap;
+  gap_at_ = now;
+  want_snapshot_ = true;
+  return true;
 }
 
 void MoverStream::add_batch(LogBatch batch, Instant now, Effects& out) {
@@ -374,7 +387,7 @@ void MoverStream::retry_items(Instant now, Effects& out) {
 // --- What the stampers' own movers bring ------------------------------------------------------------
 
 void MoverStream::note_own(const LogBatch& batch) {
-  if (batch.gap || offering_own_) {
+  if (batch.gap.value != 0 || offering_own_) {
     spoken_from_ = last_oldest_ = before_oldest_ = {};
     spoken_gap_ = true;
   }
@@ -484,6 +497,7 @@ void MoverStream::on_again(Item& item, LogRead in, Effects& out) {
   }
   if (in.end != ReadEnd::batch || in.batch.through.lsn != item.through->lsn)
     return fail(in.now, base::Error(Code::io_error, "reading the journal again: " + in.error), out);
+  if (meets_damage(in.batch, in.now)) return advance(in.now, out);
   Foreigns foreign;
   for (auto& f : in.batch.foreign) {
     const auto& v = f.entry.version;

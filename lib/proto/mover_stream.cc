@@ -115,6 +115,8 @@ void MoverStream::on(MarkLoaded in, Effects& out) {
 void MoverStream::on(const SnapshotOpened& in, Effects& out) {
   if (phase_ != Phase::measuring_snapshot || in.ticket != ticket_) return;
   if (!in.from) return fail(in.now, in.from.error(), out);
+  if (in.from->lsn < gap_ && in.now - gap_at_ < kGapWaitMost)
+    return fail(in.now, base::Error(Code::io_error, "the index is not past the damaged LSN " + to_string(gap_)), out);
   mark_.snapshot_from = *in.from;
   do mark_.snapshot = shared_.random.u64();
   while (mark_.snapshot == 0);
@@ -122,8 +124,9 @@ void MoverStream::on(const SnapshotOpened& in, Effects& out) {
   ++shared_.counters.snapshots;
   record(in.now, true, out);
   out.emplace_back(Note{false, "snapshot", to_string(target_.partition), target_.server.name,
-                        (target_.hollow ? "the log does not have all of it, or not from LSN "
-                                        : "the journal does not reach back to LSN ") +
+                        (gap_ > mark_.at.lsn ? "the log is damaged behind LSN "
+                         : target_.hollow    ? "the log does not have all of it, or not from LSN "
+                                             : "the journal does not reach back to LSN ") +
                             to_string(mark_.at.lsn) + ": copying, then the log from LSN " +
                             to_string(mark_.snapshot_from.lsn)});
   begin(in.now, out);
@@ -157,6 +160,7 @@ void MoverStream::heal(uint64_t number, Instant now, Effects& out) {
   was_through_ = false;
   told_.reset();
   want_snapshot_ = false;
+  gap_ = {};
   // The goal was measured when the map came; the target has confirmed much behind it since.
   ++shared_.measure;
   note_goal();
@@ -200,6 +204,7 @@ void MoverStream::requeue(Instant now, Effects& out) {
   was_through_ = in_touch_ = false;
   told_.reset();
   want_snapshot_ = false;
+  gap_ = {};
   record(now, true, out);
 }
 

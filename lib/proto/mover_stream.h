@@ -8,7 +8,9 @@
 // (model::Delivered); only when there is no news for a while is it read again and offered. A target that the
 // journal does not reach back to gets a snapshot first, and then the log from where the index stood when the snapshot
 // began (S22). So does one that is to be given everything (it is being filled, healed, or lacks what was to be proved)
-// by a copy that was itself filled by a snapshot: its log does not have that. Where the position has reached the log
+// by a copy that was itself filled by a snapshot: its log does not have that. And so does one that lacks what stands
+// behind a damaged place of the log: what stood there is in no log, and may be in the index; the snapshot waits, for a
+// while, for the index to have applied the log past that place. Where the position has reached the log
 // end that was measured after the map, bulk.end says so (S43).
 //
 // Invariants
@@ -165,6 +167,7 @@ class MoverStream {
   // mover_send.cc
   void fill(base::Instant now, Effects& out);
   void read_more(base::Instant now, Effects& out);
+  bool meets_damage(const LogBatch& batch, base::Instant now);
   void add_batch(LogBatch batch, base::Instant now, Effects& out);
   void add_foreign(Foreigns foreign, size_t at, base::Instant now, Effects& out);
   void note_own(const LogBatch& batch);
@@ -230,6 +233,8 @@ class MoverStream {
   std::optional<model::Delivered> told_delivered_;  // what was said last
   base::Instant news_at_, asked_at_;
   uint64_t ask_ticket_ = 0, again_ticket_ = 0;
+  model::Lsn gap_;  // end of the last damaged place that was met since everything was offered, and when it was
+  base::Instant gap_at_;
   base::Duration slow_{0};
   base::Instant slow_until_;
   std::string slow_why_;

@@ -54,6 +54,8 @@ constexpr base::Duration kRecordEvery =
 constexpr base::Duration kRecordLiveEvery = std::chrono::seconds(2);  // positions that live sends move
 constexpr base::Duration kSlowFirst = std::chrono::milliseconds(20);  // after OVERLOADED, if the target does not say
 constexpr base::Duration kSlowMost = std::chrono::seconds(1);
+constexpr base::Duration kGapWaitMost =
+    std::chrono::seconds(30);  // for the index to apply the log past a damaged place
 constexpr base::Duration kProofRetry = std::chrono::seconds(1);
 constexpr int kProofTries = 5;                                     // of one question
 constexpr base::Duration kForgetAfter = std::chrono::minutes(10);  // marks that nothing needs
@@ -120,7 +122,7 @@ struct LogBatch {
   // Of what this server stamped in its present life: the oldest, and the oldest of the last block and of the one before
   // it that have any.
   model::Version own_oldest, last_oldest, before_oldest;
-  bool gap = false;  // a damaged place was passed over
+  model::Lsn gap;  // end of the last damaged place that was passed over; 0: there was none
 };
 
 // --- Inputs ------------------------------------------------------------------------------------

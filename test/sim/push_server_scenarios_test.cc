@@ -209,6 +209,62 @@ TEST(SimPush, s62_a_damaged_end_of_a_log_holds_up_nobody) {
   s.settle();
 }
 
+// S62, of the next two: p1 alone has `key` besides p2 at most, has applied it, and its block in p1's journal is
+// damaged.
+void damage_what_is_applied(Scenario& s, const std::string& key) {
+  s.run(3s);  // it is in the index
+  s.kill("p1");
+  s.world.checks().set_damage_expected(true);
+  ASSERT_TRUE(s.world.host("p1").medium.flip_text("journal/0", key));
+  s.start("p1");
+  s.run(5s);
+}
+
+// S62: what stood in a damaged place of the journal is in the index all the same. The others are brought it from there,
+// and the copy can be proved and given up.
+TEST(SimPush, s62_what_only_the_index_has_comes_to_the_others) {
+  for (const bool moves : {false, true}) {
+    Scenario s(620, 5);
+    s.fill(10);
+    s.world.cluster().kill_push(s.world.host("p1"));
+    for (const char* other : {"p2", "p3"}) s.world.cluster().network.cut_both("p1", other);
+    const auto alone = s.write("p1", "k005", Level::one);
+    ASSERT_TRUE(alone.has_value());
+    for (size_t i = 6; i < 10; ++i) EXPECT_TRUE(s.write("p1", Scenario::name(i), Level::one).has_value());
+    damage_what_is_applied(s, "k005");
+    s.world.cluster().network.heal();
+    if (moves) s.world.oper().replace("t", s.map()->partitions[0].region, "p1", "p4", false);
+    s.settle();
+    EXPECT_EQ(model::find_assignment(s.map()->partitions[0], model::ServerId{"p1"}) == nullptr, moves);
+    for (const char* other : {"p2", "p3", moves ? "p4" : "p1"}) EXPECT_GE(s.held(other, "k005"), alone->version);
+  }
+}
+
+// S62, S53: of a write that p1 and p2 acknowledged p3 knows nothing; p1's journal is damaged there, p2 is lost for
+// good. Who takes p2's place is filled by p1's index, and not by a log that passes over it.
+TEST(SimPush, s62_a_copy_with_a_damaged_log_fills_another_with_all_it_has) {
+  for (uint64_t seed = 1; seed <= 4; ++seed) {
+    Scenario s(6200 + seed, 4);
+    s.fill(10);
+    for (const char* other : {"p1", "p2"}) s.world.cluster().network.cut_both("p3", other);
+    const auto written = s.write(seed % 2 ? "p2" : "p1", "k005");
+    ASSERT_TRUE(written.has_value());
+    for (size_t i = 6; i < 10; ++i) EXPECT_TRUE(s.write("p2", Scenario::name(i)).has_value());
+    damage_what_is_applied(s, "k005");
+    s.world.host("p2").gone = true;
+    s.kill("p2");
+    s.world.cluster().network.heal();
+    s.world.oper().replace("t", s.map()->partitions[0].region, "p2", "p4", true);
+    const auto filled = [&] {
+      const auto* a = model::find_assignment(s.map()->partitions[0], model::ServerId{"p4"});
+      return a != nullptr && model::answers_reads(a->state);
+    };
+    ASSERT_TRUE(s.world.wait(filled, 60s)) << s.world.restless();
+    EXPECT_GE(s.held("p4", "k005"), written->version) << "it answers reads, and lacks what was acknowledged";
+    s.settle();
+  }
+}
+
 // S63: index and journal part ways at every step of an apply; the journal is the truth.
 TEST(SimPush, s63_index_and_journal_agree_after_a_crash_at_any_step) {
   for (uint64_t n = 1; n <= 60; ++n) {

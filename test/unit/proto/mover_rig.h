@@ -308,7 +308,7 @@ class MoverRig {
       for (; at < end && at < e.after.lsn.value + block; ++at) {
         const Rec& r = log[at];
         if (at + 1 == damaged) {
-          in.batch.gap = true;
+          in.batch.gap = {at + 1};
           continue;
         }
         if (!e.interval.contains(r.key)) continue;

@@ -433,7 +433,9 @@ TEST(Mover, does_not_speak_for_what_lay_in_a_damaged_place) {
   Rig r;
   r.load(24);
   r.damaged = 10;
-  r.rotten = true;  // a position passes what cannot be read: the partition server has it compared
+  r.applied = 9;
+  r.rotten =
+      true;  // a position passes what cannot be read and is not in the index: the partition server has it compared
   bool spoke = false;
   r.swallow = [&](const Effect& e) {
     std::optional<model::Delivered> said;
@@ -447,6 +449,59 @@ TEST(Mover, does_not_speak_for_what_lay_in_a_damaged_place) {
   r.view();
   ASSERT_TRUE(r.run_until([&] { return r.mover->all_done(); }));
   EXPECT_TRUE(spoke);
+}
+
+// The rig sees to it that no position passes what the target does not have.
+TEST(Mover, what_stood_in_a_damaged_place_of_the_log_comes_in_a_snapshot) {  // S62
+  Rig r;
+  r.load(24);
+  r.damaged = 10;
+  r.view();
+  ASSERT_TRUE(r.run_until([&] { return r.mover->all_done(); }));
+  EXPECT_TRUE(r.all_have_all());
+  r.load(8);
+  r.logs_seen();
+  ASSERT_TRUE(r.run_until([&] { return r.mover->all_done(); }));
+  EXPECT_TRUE(r.all_have_all());
+  EXPECT_EQ(std::count(r.notes.begin(), r.notes.end(), "snapshot"), 2) << "one for each target";
+}
+
+TEST(Mover, the_snapshot_waits_until_the_index_is_past_the_damaged_place) {  // S62
+  Rig r;
+  r.load(24);
+  r.damaged = 10;
+  r.applied = 9;
+  r.view();
+  r.run(std::chrono::seconds(10));
+  EXPECT_EQ(std::count(r.notes.begin(), r.notes.end(), "snapshot"), 0);
+  EXPECT_FALSE(r.mover->all_done());
+  r.applied = 10;
+  ASSERT_TRUE(r.run_until([&] { return r.mover->all_done(); }));
+  EXPECT_TRUE(r.all_have_all());
+}
+
+TEST(Mover, what_is_neither_in_the_log_nor_in_the_index_holds_up_nothing_for_long) {  // S62
+  Rig r;
+  r.load(24);
+  r.damaged = 10;
+  r.applied = 9;  // a server that started again applies no damaged place
+  r.rotten = true;
+  r.view();
+  ASSERT_TRUE(r.run_until([&] { return r.mover->all_done(); }, 2 * kGapWaitMost));
+  EXPECT_EQ(r.mark("p2").at, point(24));
+}
+
+TEST(Mover, from_zero_again_means_the_damaged_place_again) {  // S54, S62
+  Rig r;
+  r.load(24);
+  r.damaged = 10;
+  r.view();
+  ASSERT_TRUE(r.run_until([&] { return r.mover->all_done(); }));
+  r.rotten = true;
+  r.copy("p2").holds.erase(r.log[9].key);
+  r.feed(Asked{r.now, Verb::requeue, ""});
+  ASSERT_TRUE(r.run_until([&] { return r.mover->all_done(); }));
+  EXPECT_TRUE(r.all_have_all());
 }
 
 TEST(Mover, a_server_that_is_brought_what_it_missed_does_not_offer_it_back_meanwhile) {
