@@ -49,4 +49,12 @@ bool being_filled(const Partition& partition) {
                      [](const auto& a) { return a.state == AssignmentState::initializing; });
 }
 
+bool given_up(const Partition& partition, const AssignmentId& id) {
+  return std::any_of(partition.moves.begin(), partition.moves.end(), [&](const auto& move) {
+    if (move.from != id || !move.from_dead) return false;
+    const auto* to = find_assignment(partition, move.to);
+    return to != nullptr && to->state == AssignmentState::available;
+  });
+}
+
 }  // namespace cantle::model

@@ -116,5 +116,8 @@ const Assignment* find_assignment(const Partition& partition, const ServerId& se
 const Assignment* find_assignment(const Partition& partition, const AssignmentId& id);
 // A replica of it is being filled.
 bool being_filled(const Partition& partition);
+// Its server was called dead, and what takes its place is AVAILABLE: no write waits for it any more, be it alive or
+// not, so that no majority read may count it.
+bool given_up(const Partition& partition, const AssignmentId& id);
 
 }  // namespace cantle::model

@@ -98,6 +98,7 @@ base::Result<ReadPlan> PushServer::plan_read(const Where& where, std::string_vie
   for (const auto& a : p.assignments) {
     slots.insert(a.slot);
     if (!model::answers_reads(a.state) && !MUTANT("count_proposed_as_read")) continue;
+    if (level != model::Level::one && model::given_up(p, a.id)) continue;
     if (own != nullptr && a.id == own->held.assignment) {
       if (!own->caught_up || own->creating) continue;
       plan.here = true;

@@ -89,7 +89,7 @@ std::string Checks::answers_lack(const MapPtr& map, const std::string& key, cons
   for (const auto& a : p->assignments) {
     slots.insert(a.slot);
     Host* host = cluster_.find(a.server);
-    if (!model::answers_reads(a.state) || !host || host->gone || host->wiped) continue;
+    if (!model::answers_reads(a.state) || model::given_up(*p, a.id) || !host || host->gone || host->wiped) continue;
     if (held(*host, map->name, key) >= version) continue;
     lacking.insert(a.slot);
     who += " " + a.server.name;

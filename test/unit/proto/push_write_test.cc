@@ -312,6 +312,26 @@ TEST(PushWrite, the_replacement_of_a_dead_one_counts_only_once_it_is_available) 
   EXPECT_EQ(r.answer(late), "ok");
 }
 
+// It is alive after all, and answers: a write that others acknowledged without it is missed by a majority with it.
+TEST(PushWrite, no_majority_read_counts_one_that_was_given_up) {
+  DriverWorld w;
+  const auto attempt = w.replace(ServerId{"p3"}, ServerId{"p4"}, true);
+  PushRig r(w);
+  r.install();
+  const auto asked = [&](Level level) {
+    std::string who;
+    const auto plan = r.server.plan_read(r.server.where("t", "a", {}, false), "t", level);
+    if (!plan) return to_string(plan.error());
+    for (const auto& a : plan->asks) who += (who.empty() ? "" : " ") + a.to.name;
+    return who;
+  };
+  EXPECT_EQ(asked(Level::majority), "p2 p3");
+  r.install(model::ops::Initialize{w.only().id, attempt});
+  r.install(model::ops::MarkAvailable{r.of("p4").id, ServerId{"p4"}});
+  EXPECT_EQ(asked(Level::majority), "p2 p4");
+  EXPECT_EQ(asked(Level::all), "p2 p4");
+}
+
 // --- while a partition is split -------------------------------------------------------------------------------
 
 TEST(PushWrite, a_split_on_the_same_servers_sends_once_and_counts_for_both) {
