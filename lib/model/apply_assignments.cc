@@ -131,6 +131,9 @@ base::Status apply(Draft& draft, const ops::CancelMove& op) {
   TRY_ASSIGN(auto p, draft.partition(op.partition));
   TRY_ASSIGN(const auto i, expect_move(p, op.attempt));
   const auto move = p.moves[i];
+  if (given_up(p, move.from))
+    return conflict("taken-over", "writes have not waited for the source of move " + to_string(op.attempt) +
+                                      " since its replacement is AVAILABLE: it can only be finished");
   p.assignments.erase(iterator_of(p, move.to));
   if (auto& from = *iterator_of(p, move.from); from.state == AssignmentState::leaving)
     enter(draft, from, AssignmentState::available);

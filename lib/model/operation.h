@@ -153,7 +153,7 @@ struct FinalizeMove {
   friend bool operator==(const FinalizeMove&, const FinalizeMove&) = default;
 };
 
-// Back to exactly what was.
+// Back to exactly what was. Refused once the replacement of a dead one is AVAILABLE (given_up() in partition.h).
 struct CancelMove {
   PartitionId partition;
   AttemptId attempt;

@@ -52,7 +52,9 @@ DriverBase::Decision ReplaceDriver::decide(const World& world) {
   const auto [partition, move] = moving(*world.map, attempt_);
   if (partition == nullptr) return decide_ended(*world.map);
   seen_ = *move;
-  if (abort_reason() != nullptr) return submit(model::ops::CancelMove{partition->id, attempt_});
+  // Too late where the replacement of a dead one has taken over: the old one may lack what was written since.
+  if (abort_reason() != nullptr && !model::given_up(*partition, move->from))
+    return submit(model::ops::CancelMove{partition->id, attempt_});
   const auto* to = find_assignment(*partition, move->to);
   if (to == nullptr) return wait("METADATA names no assignment for this replacement", {});
   switch (to->state) {

@@ -179,6 +179,19 @@ TEST_F(Story, a_cancelled_move_goes_back_to_exactly_what_was) {
   }
 }
 
+// Writes do not wait for one that was called dead once what takes its place counts: it is not taken back after that.
+TEST_F(Story, one_that_was_given_up_does_not_come_back) {
+  const auto op = draw_replace(only(), only().assignments[0], {"p4"}, true, random);
+  must(op);
+  must(ops::Initialize{only().id, op.attempt});
+  EXPECT_FALSE(given_up(only(), op.from));
+  must(ops::MarkAvailable{op.to.id, {"p4"}});
+  EXPECT_TRUE(given_up(only(), op.from));
+  EXPECT_FALSE(given_up(only(), op.to.id));
+  refuses(ops::CancelMove{only().id, op.attempt}, Code::conflict, "taken-over");
+  must(ops::FinalizeMove{only().id, op.attempt});
+}
+
 TEST_F(Story, what_cannot_be_is_refused) {
   const auto unknown = PartitionId::draw(random);
   refuses(ops::Initialize{unknown, AttemptId::draw(random)}, Code::conflict, "partition");

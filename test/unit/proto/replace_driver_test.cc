@@ -88,6 +88,20 @@ TEST(ReplaceDriver, a_cancel_goes_back_to_what_was_without_the_new_replica) {  /
   for (size_t i = 0; i < before.size(); ++i) EXPECT_EQ(w.only().assignments[i].id, before[i].id);
 }
 
+TEST(ReplaceDriver, an_abort_that_comes_too_late_for_a_dead_source_finishes) {
+  DriverWorld w;
+  const auto attempt = w.replace(p3, p4, true);
+  w.must(model::ops::Initialize{w.only().id, attempt});
+  w.must(model::ops::MarkAvailable{find_assignment(w.only(), p4)->id, p4});
+  ReplaceDriver d(attempt);
+  d.step(driver::Begin{t0});
+  d.step(driver::AbortAsked{t0, "changed my mind"});
+  const auto effects = d.step(driver::Looked{t0, 1, w.world()});
+  const auto submit = std::get<driver::Submit>(effects.back());
+  ASSERT_EQ(model::operation_name(submit.operation), "FINALIZE_MOVE");
+  w.must(submit.operation);
+}
+
 TEST(ReplaceDriver, any_process_resumes_a_replacement_after_any_crash) {  // S38, S53
   DriverWorld reference(5);
   const auto attempt = reference.replace(p3, p4, true);
