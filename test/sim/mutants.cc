@@ -28,7 +28,7 @@ struct Mutant {
 constexpr Mutant kMutants[] = {
     {"ack_before_sync", "journal", "an append is called durable before the sync"},
     {"ignore_sync_error", "journal", "a failed sync is passed over (S61)"},
-    {"drop_before_proof", "push", "a copy is dropped unproved (S54)"},
+    {"drop_before_proof", "push_in_no_log", "a copy is dropped unproved (S54)"},
     {"push_position_before_confirmed", "push", "a position moves past what the target confirmed"},
     {"bulk_end_too_early", "push", "bulk.end before everything is delivered (S43)"},
     {"split_barrier_without_majority", "push", "the barrier passes without a majority of slots"},

@@ -285,6 +285,34 @@ TEST(SimPush, s54_an_old_copy_is_proved_against_the_same_servers_new_one) {
   }
 }
 
+// S54: p4 was filled by a snapshot, so that its log does not have what came with it, and p1, which had a record alone,
+// is lost. When p4 is replaced its log is through everywhere at once; only the proof shows that the others lack it.
+TEST(SimPush, s54_what_is_in_no_log_is_proved_like_the_rest) {
+  Chaos chaos = Scenario::quiet(5, 3);
+  chaos.small_retention = true;
+  Scenario s(54, chaos);
+  s.fill(10);
+  for (const char* other : {"p2", "p3"}) s.world.cluster().network.cut_both("p1", other);
+  const auto alone = s.write("p1", "k005", Level::one);
+  ASSERT_TRUE(alone.has_value());
+  for (size_t i = 0; i < 60; ++i) EXPECT_TRUE(s.write("p1", "k006", Level::one, 9000).has_value());
+  s.run(3s);  // what was first of it is out of p1's journal
+  s.world.oper().replace("t", s.map()->partitions[0].region, "p1", "p4", true);
+  const auto on = [&](const char* name) {
+    return model::find_assignment(s.map()->partitions[0], model::ServerId{name}) != nullptr;
+  };
+  ASSERT_TRUE(s.world.wait([&] { return !on("p1") && s.held("p4", "k005") >= alone->version; }, 30s));
+  ASSERT_TRUE(s.engine("p4").tenures().front().hollow);
+  s.world.host("p1").gone = true;
+  s.kill("p1");
+  s.world.cluster().network.heal();
+  s.world.oper().replace("t", s.map()->partitions[0].region, "p4", "p5", false);
+  ASSERT_TRUE(s.world.wait([&] { return !on("p4"); }, 30s));
+  s.settle();
+  EXPECT_TRUE(s.engine("p4").tenures().empty());
+  for (const char* name : {"p2", "p3", "p5"}) EXPECT_GE(s.held(name, "k005"), alone->version);
+}
+
 // S55: a replica is not moved to where one is.
 TEST(SimPush, s55_a_server_never_gets_a_second_replica) {
   Scenario s(9, 4);

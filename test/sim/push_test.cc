@@ -49,5 +49,54 @@ TEST(SimPush, s53_a_server_that_had_a_copy_before_is_filled_anew) {
   run_seeds("push there and back", 20, run_there_and_back);
 }
 
+// S54: p1 is cut off from p2 and p3 and takes writes at level one; p4, which takes its place, is filled by a snapshot,
+// and p1 is lost for good. What came in the snapshot is in no log: when p5 takes p4's place only the proof can tell
+// that p2 and p3 lack it.
+Verdict run_in_no_log(uint64_t seed) {
+  Chaos chaos;
+  chaos.split = false;
+  chaos.servers = 5;
+  chaos.small_retention = true;
+  Load load;
+  load.keys = 10 + seed % 20;
+  PushWorld w(seed, chaos, load);
+  auto& cluster = w.cluster();
+  w.set_up();
+  if (!w.come_to_rest(40s)) w.checks().fail("the cluster does not come up: " + w.restless());
+  for (size_t i = 0; i < chaos.clients; ++i) w.client(i).start();
+  const auto partition = [&]() -> const model::Partition& { return cluster.maps.current("t")->partitions.front(); };
+  const auto assigned = [&](const char* name) {
+    return model::find_assignment(partition(), model::ServerId{name}) != nullptr;
+  };
+  const auto replaced = [&](const char* by, const char* with) {
+    return w.wait([&] { return assigned(with) && !assigned(by) && partition().moves.empty(); }, 40s);
+  };
+  cluster.scheduler.run_for(std::chrono::milliseconds(100 + 50 * (seed % 10)));
+  for (const char* other : {"p2", "p3"}) cluster.network.cut_both("p1", other);
+  for (size_t i = 0; i < 1 + seed % 4; ++i) w.client().put("p1", "t", "alone" + std::to_string(i), model::Level::one);
+  for (size_t i = 0; i < 30; ++i) {  // what came before goes out of p1's journal
+    cluster.scheduler.run_for(20ms);
+    w.client().put("p1", "t", "more", model::Level::one, nullptr, 9000);
+  }
+  cluster.scheduler.run_for(std::chrono::milliseconds(500 + 100 * (seed % 20)));
+  w.oper().replace("t", partition().region, "p1", "p4", true);
+  if (!replaced("p1", "p4")) w.checks().fail("p4 has not taken the place of p1");
+  cluster.scheduler.run_for(std::chrono::milliseconds(100 * (seed % 7)));
+  Host& p1 = w.host("p1");
+  p1.gone = true;
+  cluster.kill_partd(p1);
+  cluster.kill_push(p1);
+  cluster.network.heal();
+  cluster.scheduler.run_for(std::chrono::milliseconds(100 * (seed % 11)));
+  w.oper().replace("t", partition().region, "p4", "p5", false);
+  if (!replaced("p4", "p5")) w.checks().fail("p5 has not taken the place of p4");
+  w.stop_faults();
+  w.finish();
+  return w.verdict();
+}
+const Simulation in_no_log("push_in_no_log", run_in_no_log);
+
+TEST(SimPush, s54_what_is_in_no_log_goes_on_when_its_copy_goes) { run_seeds("push in no log", 20, run_in_no_log); }
+
 }  // namespace
 }  // namespace cantle::sim

@@ -19,7 +19,8 @@ namespace cantle::sim {
 class Scenario {
  public:
   explicit Scenario(uint64_t seed, size_t servers = 4, uint32_t replicas = 3)
-      : world(seed, quiet(servers, replicas), Load{}) {
+      : Scenario(seed, quiet(servers, replicas)) {}
+  Scenario(uint64_t seed, const Chaos& chaos) : world(seed, chaos, Load{}) {
     world.set_up();
     EXPECT_TRUE(world.come_to_rest(40s)) << world.restless() << " " << world.checks().violation();
   }
