@@ -36,6 +36,12 @@ struct PartLog {
   bool any() const { return oldest.value != 0; }
 };
 
+// In whose log an LSN of a partition stands.
+struct Owner {
+  PartitionId partition;
+  std::optional<Lsn> upto;  // an ancestor: where its log ends for this partition
+};
+
 struct Origin {
   PartitionId parent;
   LogPoint at;
@@ -58,7 +64,7 @@ struct JournalReader::Impl {
   base::Result<bool> gone(uint64_t segment);
 
   // Whose own blocks hold an LSN of this partition's log.
-  PartitionId owner(PartitionId partition, Lsn lsn) const;
+  Owner owner(PartitionId partition, Lsn lsn) const;
   PartLog* own(const PartitionId& partition) {
     const auto it = logs.find(partition);
     return it == logs.end() ? nullptr : &it->second;
@@ -230,10 +236,12 @@ void JournalReader::Impl::forget_below(uint64_t segment) {
   }
 }
 
-PartitionId JournalReader::Impl::owner(PartitionId partition, Lsn lsn) const {
-  for (auto it = origins.find(partition); it != origins.end() && lsn <= it->second.at.lsn; it = origins.find(partition))
-    partition = it->second.parent;
-  return partition;
+Owner JournalReader::Impl::owner(PartitionId partition, Lsn lsn) const {
+  Owner owner{partition, {}};
+  for (auto it = origins.find(partition); it != origins.end() && lsn <= it->second.at.lsn;
+       it = origins.find(owner.partition))
+    owner = {it->second.parent, it->second.at.lsn};
+  return owner;
 }
 
 base::Result<JournalReader::Impl::Walked> JournalReader::Impl::walk(
@@ -324,7 +332,7 @@ base::Result<Contains> JournalReader::contains(const PartitionId& partition, con
   for (auto it = impl_->origins.find(partition); it != impl_->origins.end();
        it = impl_->origins.find(it->second.parent))
     if (it->second.at == point) return Contains::yes;
-  const auto owner = impl_->owner(partition, point.lsn);
+  const auto owner = impl_->owner(partition, point.lsn).partition;
   const auto* log = impl_->own(owner);
   if (log == nullptr || !log->any()) return Contains::gone;
   if (point == log->before || point == log->end) return Contains::yes;
@@ -359,28 +367,28 @@ base::Result<LogPart> JournalReader::read(const PartitionId& partition, Lsn from
   bool any = false, enough = false;
   while (finish && part.next <= finish->lsn && bytes < max_bytes) {
     const auto owner = impl_->owner(partition, part.next);
-    const auto* log = impl_->own(owner);
+    const auto* log = impl_->own(owner.partition);
     if (log == nullptr || !log->any() || part.next < log->oldest) {
       part.gone = !any;
       return part;
     }
     const Lsn before = part.next;
     bool hole = false;
-    TRY_ASSIGN(const auto walked,
-               impl_->walk(owner, part.next, true, [&](const Frame& f, std::string_view payload) -> base::Result<bool> {
-                 hole = f.header.first > part.next;
-                 if (hole) {  // told by itself: what comes before it is given first
-                   if (!any) part.next = f.header.first;
-                   return false;
-                 }
-                 TRY_ASSIGN(const bool wanted, each(f.header, payload));
-                 enough = !wanted;
-                 if (enough) return false;
-                 any = true;
-                 part.next = f.header.last().next();
-                 bytes += payload.size();
-                 return bytes < max_bytes;
-               }));
+    TRY_ASSIGN(const auto walked, impl_->walk(owner.partition, part.next, true,
+                                              [&](const Frame& f, std::string_view payload) -> base::Result<bool> {
+                                                hole = f.header.first > part.next;
+                                                if (hole) {  // told by itself: what comes before it is given first
+                                                  if (!any) part.next = f.header.first;
+                                                  return false;
+                                                }
+                                                TRY_ASSIGN(const bool wanted, each(f.header, payload));
+                                                enough = !wanted;
+                                                if (enough) return false;
+                                                any = true;
+                                                part.next = f.header.last().next();
+                                                bytes += payload.size();
+                                                return bytes < max_bytes;
+                                              }));
     if (walked == Impl::Walked::gone) {
       part.gone = !any;
       return part;
@@ -392,7 +400,7 @@ base::Result<LogPart> JournalReader::read(const PartitionId& partition, Lsn from
     if (enough) return part;
     if (part.next == before) {  // the last blocks of this log are damaged
       part.gap = !any;
-      if (part.gap) part.next = log->end.lsn.next();
+      if (part.gap) part.next = owner.upto.value_or(log->end.lsn).next();
       return part;
     }
   }

@@ -163,6 +163,27 @@ TEST(JournalReader, reports_a_gap_where_a_block_is_damaged) {
   EXPECT_EQ(keys(*s.reader, 1, 5), (std::vector<std::string>{"k4", "(gap)"}));
 }
 
+// The header of the parent's last block is what is damaged: that there was one only the divide tells.
+TEST(JournalReader, a_parents_last_block_that_is_damaged_is_a_gap_in_the_childs_log) {
+  Read s;
+  std::vector<uint64_t> at;
+  for (const char* k : {"a", "b", "c"}) {
+    at.push_back(s.engine->status().head.offset);
+    ASSERT_TRUE(s.write(1, k, "v"));
+  }
+  ASSERT_TRUE(s.engine->divide(partition(1), id_of<model::AttemptId>(1), "m", {partition(2), {2}, assignment(2)},
+                               {partition(3), {3}, {}}, nullptr));
+  s.run();
+  s.disk.flip("journal/000000000001.seg", at[1] + 10);
+  s.disk.flip("journal/000000000001.seg", at[2] + 10);
+  s.advance();
+  EXPECT_EQ(s.reader->end(partition(2))->lsn.value, 3U);
+  EXPECT_EQ(keys(*s.reader, 2, 1), (std::vector<std::string>{"a", "(gap)"}));
+  ASSERT_TRUE(s.write(2, "d", "v"));
+  s.advance();
+  EXPECT_EQ(keys(*s.reader, 2, 1), (std::vector<std::string>{"a", "(gap)", "d"}));
+}
+
 TEST(JournalReader, what_was_retired_is_gone_and_not_an_error) {
   Read s;
   s.config.retention_bytes = 1;
