@@ -83,7 +83,7 @@ struct EngineParts {
   IndexFactory& indexes;
   Executor& executor;
   base::Clock& clock;
-  LivePage* live = nullptr;  // told the durable end, if given
+  LivePage* live = nullptr;  // told the durable end, if given; asked for that of the life before
 };
 
 struct TenureSpec {

@@ -89,7 +89,8 @@ JournalScan Replay::scan() {
   scan.start = rebuild_ ? JournalPosition{} : e_.index_applied;
   scan.segment_bytes = e_.config.segment_bytes;
   const Root* root = e_.roots.newest();
-  scan.durable = std::max(root == nullptr ? 0 : root->head.sequence, e_.index_applied.sequence);
+  scan.durable = std::max({root == nullptr ? 0 : root->head.sequence, e_.index_applied.sequence,
+                           e_.parts.live == nullptr ? 0 : e_.parts.live->durable_before()});
   scan.frame = [this](const Frame& f, std::string_view payload) { return frame(f, payload); };
   scan.damage = [this](const DamagedPlace& place, const std::optional<Frame>& whose) { damage(place, whose); };
   return scan;

@@ -75,6 +75,7 @@ struct LivePage::Impl {
   std::unique_ptr<Mapping> mapping;
   std::map<LivePair, size_t> slots;  // writer
   std::vector<size_t> free;
+  uint64_t durable_before = 0;
   mutable std::map<LivePair, size_t> seen;  // reader: where a pair was last
 
   Page& page() const { return *reinterpret_cast<Page*>(mapping->data()); }
@@ -94,6 +95,7 @@ base::Result<std::unique_ptr<LivePage>> LivePage::create(Disk& disk, model::Inca
   auto impl = std::make_unique<Impl>();
   TRY_ASSIGN(impl->mapping, disk.map(kLivePath, kLivePageSize, true));
   Page& page = impl->page();
+  if (page.magic.load(kRelaxed) == kLiveMagic) impl->durable_before = page.sequence.load(kRelaxed);
   write_locked(page.version, [&] {
     page.valid.store(0, kIn);
     page.incarnation.store(incarnation.value, kIn);
@@ -112,6 +114,8 @@ base::Result<std::unique_ptr<LivePage>> LivePage::attach(Disk& disk) {
   if (impl->page().magic.load(kRelaxed) != kLiveMagic) return fail(Code::not_found, "journal/live: not written yet");
   return std::unique_ptr<LivePage>(new LivePage(std::move(impl)));
 }
+
+uint64_t LivePage::durable_before() const { return impl_->durable_before; }
 
 void LivePage::set_durable(const JournalPosition& durable) {
   Page& page = impl_->page();

@@ -13,8 +13,9 @@
 // Invariants
 //   * read() and confirmed() never return a mix of two writes (a sequence lock each; a writer that died
 //     in the middle is not waited for: read() gives `valid` = false, confirmed() nothing).
-//   * The page promises nothing across a crash of the host: the reader takes only what belongs to the
-//     incarnation that the id file names.
+//   * The reader takes only what belongs to the incarnation that the id file names. Across a crash one thing is
+//   believed:
+//     a sequence that stands there was durable, however old it is, as it was written after the sync (durable_before).
 //
 // Threads: the writer one thread; readers any, in any process.
 #pragma once
@@ -53,6 +54,9 @@ class LivePage {
   ~LivePage();
 
   // Writer.
+  // The sequence that an earlier life's set_durable had told of; 0: none, or the page was lost. What recovery finds bad
+  // before it is damage, not a write that was torn (S62).
+  uint64_t durable_before() const;
   void set_durable(const JournalPosition& durable);
   bool set_confirmed(const LivePair& pair, const model::LogPoint& point);  // false: the page is full
   void forget(const LivePair& pair);

@@ -60,9 +60,8 @@ class Medium {
 
   Faults& faults() { return faults_; }
   void power_cut();
-  // Flips one bit of a page that is not all zeros in a file whose path begins with `prefix`, and is not one of the last
-  // `spared` such pages. False: there is none.
-  bool flip_bit(const std::string& prefix, size_t spared = 0);
+  // Flips one bit of a page that is not all zeros in a file whose path begins with `prefix`. False: there is none.
+  bool flip_bit(const std::string& prefix);
   // The same in the last place where `text` stands, on one page.
   bool flip_text(const std::string& prefix, std::string_view text);
   void wipe();  // an empty disk under the old name

@@ -11,7 +11,6 @@ namespace cantle::sim {
 namespace {
 constexpr uint64_t kDiskBytes = 64 << 20;  // far more than a run writes
 constexpr Duration kChoresEvery = 700ms;
-constexpr size_t kTailPages = 4;  // more than a block takes
 }  // namespace
 
 void PushWorld::plan_strike() {
@@ -288,8 +287,7 @@ void PushWorld::chores() {
   }
 }
 
-// A bit of a journal flips while its server is down. One copy at a time: the last one must be whole again. Not in the
-// last block, which is taken for one that was being written (S62).
+// A bit of a journal flips while its server is down. One copy at a time: the last one must be whole again.
 void PushWorld::flip() {
   if (damaged_ != nullptr) {
     auto* engine = damaged_->partd_node ? damaged_->partd_node->engine() : nullptr;
@@ -307,7 +305,7 @@ void PushWorld::flip() {
     // Started meanwhile by whoever else meant to: not under its feet.
     cluster_.kill_partd(h);
     cluster_.kill_push(h);
-    h.medium.flip_bit("journal/0", kTailPages);
+    h.medium.flip_bit("journal/0");
   });
   const Duration d = s.between(10ms, 2s);
   revive(h, d);

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "lib/store/engine.h"
+#include "lib/store/live_page.h"
 #include "lib/store/mem_index.h"
 #include "lib/wire/block.h"
 #include "test/unit/store/mem_disk.h"
@@ -80,6 +81,7 @@ class Store {
   EngineConfig config;
   Gate gate;
   std::unique_ptr<InlineExecutor>& lanes = gate.lanes;
+  std::unique_ptr<LivePage> live;
   std::unique_ptr<Engine> engine;
   Identity identity{{"p1"}, id_of<model::ClusterUuid>(9), {0}, {1}};
   std::vector<std::string> fatal;
@@ -100,7 +102,8 @@ class Store {
     kill();
     identity.incarnation = identity.incarnation.next();
     lanes = std::make_unique<InlineExecutor>();
-    auto opened = Engine::open({disk, factory, gate, clock, nullptr}, config, identity);
+    TRY_ASSIGN(live, LivePage::create(disk, identity.incarnation));
+    auto opened = Engine::open({disk, factory, gate, clock, live.get()}, config, identity);
     if (!opened) return base::fail(std::move(opened).error());
     engine = std::move(*opened);
     engine->on_fatal([this](const base::Error& e) { fatal.push_back(e.text); });

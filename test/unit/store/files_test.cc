@@ -159,7 +159,9 @@ TEST(LivePage, tells_what_was_written_and_to_whom_it_belongs) {
   ASSERT_TRUE((*writer)->set_confirmed({assignment(4), assignment(5)}, {{1}, {30}, 6}));
   EXPECT_FALSE((*reader)->confirmed(a));
   EXPECT_EQ((*reader)->confirmed(b)->lsn.value, 20U);
+  EXPECT_EQ((*writer)->durable_before(), 0U);
   auto next = LivePage::create(disk, {8});
+  EXPECT_EQ((*next)->durable_before(), 40U);
   EXPECT_FALSE((*reader)->read().valid);
   EXPECT_FALSE((*reader)->confirmed(b));
 }

@@ -31,6 +31,7 @@ class MemDisk final : public Disk {
   // sectors if `random` is given, else nothing.
   void crash(base::Random* random = nullptr) {
     files = durable_names;
+    maps_.clear();
     for (auto& [name, node] : files) {
       std::string after = node->synced;
       if (random != nullptr) {

@@ -37,6 +37,7 @@ TEST(Recovery, a_torn_tail_of_any_length_hides_nothing_that_comes_after) {  // R
     auto& bytes = s.disk.bytes(kSegment);
     std::memset(bytes.data() + from + n, 0, to - from - n);  // only n bytes of the last record
     s.disk.files.find(kSegment)->second->synced = bytes;
+    s.disk.crash();
     ASSERT_TRUE(s.open());
     EXPECT_GE(s.engine->report().torn_bytes, 1U) << n;
     EXPECT_LE(s.engine->report().torn_bytes, n);
@@ -89,6 +90,7 @@ TEST(Recovery, what_was_found_behind_damage_is_not_cut_when_the_torn_tail_that_s
   }
   std::memset(bytes.data() + s.ends[9].offset, 0, s.ends[10].offset - s.ends[9].offset);  // 11 did not get there
   s.disk.files.find(kSegment)->second->synced = bytes;
+  s.disk.crash();
   s.disk.flip(kSegment, s.ends[7].offset + 4);  // in 9
   for (int round = 0; round < 3; round++) {
     ASSERT_TRUE(s.open());
@@ -114,6 +116,20 @@ TEST(Recovery, what_a_root_saw_durable_is_never_taken_for_a_torn_tail) {
   auto& bytes = s.disk.bytes(kSegment);
   std::memset(bytes.data() + before.offset, 0, bytes.size() - before.offset);
   s.files.clear();
+  ASSERT_TRUE(s.open());
+  EXPECT_FALSE(s.engine->report().damaged.empty());
+  for (const auto& t : s.engine->tenures()) EXPECT_FALSE(t.whole);
+}
+
+// S62: no root knows the last block yet; journal/live does.
+TEST(Recovery, a_damaged_last_block_that_was_told_durable_is_no_torn_tail) {
+  Store s;
+  ASSERT_TRUE(s.open());
+  ASSERT_TRUE(s.create(1, 1));
+  const auto before = s.engine->status().head;
+  ASSERT_TRUE(s.write(1, "a", "1"));
+  s.kill();
+  s.disk.bytes(kSegment)[before.offset + kFrameAndHeader] ^= 1;
   ASSERT_TRUE(s.open());
   EXPECT_FALSE(s.engine->report().damaged.empty());
   for (const auto& t : s.engine->tenures()) EXPECT_FALSE(t.whole);
