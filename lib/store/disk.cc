@@ -22,10 +22,10 @@ base::Status File::reserve(uint64_t bytes) {
 
 base::Result<std::string> Disk::read_whole(std::string_view path, size_t size_max) {
   TRY_ASSIGN(auto file, open(path, OpenMode::read));
-  TRY_ASSIGN(auto bytes, file->read(0, size_max + 1));
-  if (bytes.size() > size_max)
+  TRY_ASSIGN(const auto size, file->size());
+  if (size > size_max)
     return base::fail(base::Code::corrupt, std::string(path) + ": longer than " + std::to_string(size_max) + " bytes");
-  return bytes;
+  return file->read(0, static_cast<size_t>(size));
 }
 
 base::Status Disk::write_whole(std::string_view path, std::string_view bytes) {
