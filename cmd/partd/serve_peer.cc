@@ -74,11 +74,14 @@ void Service::admitted(std::shared_ptr<Message> message, push::Purpose purpose, 
   if (!machine_) return responder.fail({Code::unavailable, "starting"});
   const auto admission = machine_->admit(message->envelope, purpose);
   if (admission.kind == push::Admission::Kind::ok) return act(admission.log);
-  if (admission.kind == push::Admission::Kind::refuse || parked) return responder.fail(admission.error);
-  park(
-      admission.table, admission.at_least, loop_.now() + kMapWait, sizeof(Message),
-      [this, message, purpose, responder, act] { admitted(message, purpose, responder, act, true); },
-      [responder, error = admission.error] { responder.fail(error); });
+  // A server that has just started is asked before it has read its maps.
+  const bool unknown = admission.error.code == Code::no_such_table;
+  if ((admission.kind == push::Admission::Kind::refuse && !unknown) || parked) return responder.fail(admission.error);
+  const auto deadline = loop_.now() + kMapWait;
+  const auto again = [this, message, purpose, responder, act] { admitted(message, purpose, responder, act, true); };
+  const auto give_up = [responder, error = admission.error] { responder.fail(error); };
+  if (unknown) return park_unknown(message->envelope.table, deadline, sizeof(Message), again, give_up);
+  park(admission.table, admission.at_least, deadline, sizeof(Message), again, give_up);
 }
 
 template <class Message, class Feed>
@@ -195,6 +198,7 @@ void Service::serve_bulk_end(const rpc::Call& call, rpc::Responder responder) {
     in.message = message.get();
     input(in);
     responder.ok();
+    maybe_ready();  // that was perhaps the last that it waited for
   });
 }
 

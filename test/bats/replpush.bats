@@ -111,6 +111,15 @@ once() { replpush once --id "$1" --data-dir "$CLUSTER_DIR/$1" --partd "unix:$CLU
   run -0 verified t
 }
 
+@test "a server that comes back is not asked in vain while it reads its maps" {
+  for _ in 1 2 3; do
+    server kill p3
+    server start p3
+  done
+  wait_for 30 through p1 p3
+  run -1 grep NO_SUCH_TABLE "$CLUSTER_DIR/run/r1.log" "$CLUSTER_DIR/run/r2.log"
+}
+
 @test "requeue begins from the beginning, and harms nothing" {
   wait_for 20 through p1 p3
   run -0 push p1 requeue p3
