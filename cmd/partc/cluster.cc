@@ -19,6 +19,8 @@ using base::Code;
 
 namespace {
 
+constexpr base::Duration kAskAgain = std::chrono::milliseconds(10);  // of one that is waited for
+
 std::string_view name_of(model::PartitionState state) {
   switch (state) {
     case model::PartitionState::creating: return "creating";
@@ -109,12 +111,27 @@ base::Result<int> show_answer(Tool& tool, const std::string& bytes, bool ready_w
   return daemon::kExitDone;
 }
 
+bool is_ready(const base::Result<std::string>& answer) {
+  const auto status = answer ? wire::decode<AnyStatus>(*answer) : base::Result<AnyStatus>(base::fail(answer.error()));
+  return status && status->ready.value_or(true);
+}
+
 base::Result<int> status_at(Tool& tool, const StatusFlags& flags, base::Duration timeout) {
   TRY_ASSIGN(const auto address, io::parse_address(flags.at));
+  TRY_ASSIGN(const auto wait, daemon::parse_duration(flags.wait));
   rpc::PeerOptions options;
+  options.backoff_min = options.backoff_max = kAskAgain;
   TRY_ASSIGN(options.identity.token, daemon::read_token(tool.flags()));
-  TRY_ASSIGN(const auto answer, rpc::call_sync(address, "status", {}, timeout, options));
-  return show_answer(tool, answer, flags.ready);
+  io::Loop loop;
+  rpc::Peer peer(loop, address, options);
+  const auto until = loop.now() + wait;
+  auto answer = rpc::call_sync(loop, peer, "status", {}, timeout);
+  while (!is_ready(answer) && loop.refresh_now() < until) {
+    loop.run_for(kAskAgain, [] { return false; });
+    answer = rpc::call_sync(loop, peer, "status", {}, timeout);
+  }
+  if (!answer) return base::fail(std::move(answer).error());
+  return show_answer(tool, *answer, flags.ready);
 }
 
 base::Result<std::string> ask(client::Client& client, const model::ServerId& server, const std::string& table,

@@ -187,6 +187,10 @@ void add_cluster_verbs(Verbs& verbs, AllFlags& f) {
   status->add_option("--at", f.status.at,
                      "Ask any daemon at this address (host:port, unix:/path) without the coordination service");
   status->add_flag("--ready", f.status.ready, "Exit status 0 if it is ready to serve, else 75; for scripts");
+  status->add_option("--wait", f.status.wait, "With --ready and --at: wait so long for it to become so")
+      ->needs("--ready")
+      ->needs("--at")
+      ->capture_default_str();
   add_timeout(status, f.status, "3s");
   status->footer("example: partc status --at unix:/run/cantle/partd-p1.sock");
 }

@@ -72,7 +72,7 @@ struct RouteFlags : CommonFlags {
 base::Result<int> route(Tool& tool, const RouteFlags& flags);
 
 struct StatusFlags : CommonFlags {
-  std::string at, server;
+  std::string at, server, wait = "0s";
   bool ready = false;
 };
 base::Result<int> status(Tool& tool, const StatusFlags& flags);

@@ -248,8 +248,17 @@ new_table() { zkctl table create "$1" --keyspace range --replication push --repl
   jq -e '.server == "m1"' <<<"$output"
   run -0 partc status --at "unix:$CLUSTER_DIR/run/p1.sock" --ready
   run -69 partc status --at unix:/nonexistent.sock --ready
+  run -69 partc status --at unix:/nonexistent.sock --ready --wait 100ms
+  run -64 partc status --at "unix:$CLUSTER_DIR/run/p1.sock" --wait 1s
   run -0 partc status --at "127.0.0.1:$(awk '$1 == "p2" { print $2 }' "$CLUSTER_DIR/ports")" --json
   jq -e '.server == "p2"' <<<"$output"
+}
+
+@test "status waits for a server that is starting" {
+  server kill p3
+  run -69 partc status --at "unix:$CLUSTER_DIR/run/p3.sock" --ready --wait 100ms
+  server start p3 --no-wait
+  run -0 partc status --at "unix:$CLUSTER_DIR/run/p3.sock" --ready --wait 20s
 }
 
 @test "status names a server that is down, and the others serve on" {
