@@ -114,7 +114,7 @@ void TargetLinks::set(const std::vector<model::PeerView>& peers, const model::Cl
 }
 
 void TargetLinks::call(const model::ServerId& to, std::string_view method, std::string_view params,
-                       base::Duration timeout, rpc::Peer::Done done) {
+                       base::Duration timeout, rpc::Peer::Done done, rpc::Peer::Tail tail) {
   auto it = links_.find(to);
   if (it == links_.end() || it->second.address.empty())
     return answer_later(loop_, std::move(done), Code::unavailable, "the address of " + to.name + " is not known");
@@ -127,7 +127,7 @@ void TargetLinks::call(const model::ServerId& to, std::string_view method, std::
     options.output_max = kOutputMax;
     link.peer = std::make_unique<rpc::Peer>(loop_, *address, options);
   }
-  link.peer->call(method, params, timeout, std::move(done));
+  link.peer->call(method, params, std::move(tail), timeout, std::move(done));
 }
 
 void TargetLinks::retry(const model::ServerId& to) {

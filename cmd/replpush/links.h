@@ -60,7 +60,7 @@ class TargetLinks {
   // Addresses as of a view; connections to servers that are not in it end.
   void set(const std::vector<model::PeerView>& peers, const model::ClusterUuid& cluster);
   void call(const model::ServerId& to, std::string_view method, std::string_view params, base::Duration timeout,
-            rpc::Peer::Done done);
+            rpc::Peer::Done done, rpc::Peer::Tail tail = nullptr);
   // The server lives (again): ends the backoff of its connection.
   void retry(const model::ServerId& to);
 

@@ -16,7 +16,13 @@ namespace {
 constexpr base::Duration kShort = std::chrono::seconds(10);
 constexpr base::Duration kLong = std::chrono::seconds(25);  // below what the mover waits
 
-// BulkBlock without a copy of its records; they stand last, so that nothing behind them makes the buffer move.
+// The head of a byte string whose bytes are not here.
+struct BytesBehind {
+  size_t size = 0;
+};
+void put(wire::Writer& w, const BytesBehind& v) { w.bin_head(v.size); }
+
+// BulkBlock without its records: they stand last, and are sent from where they lie.
 struct BlockOut {
   model::Envelope envelope;
   model::BulkKind kind = model::BulkKind::log;
@@ -25,7 +31,7 @@ struct BlockOut {
   std::string through_key;
   bool last = false;
   std::optional<model::Delivered> delivered;
-  std::string_view records;
+  BytesBehind records;
   CANTLE_FIELDS(envelope, kind, count, snapshot, through_key, last, delivered, records)
 };
 
@@ -106,8 +112,8 @@ void Service::perform(mv::SendBegin& e) {
 void Service::perform(mv::SendBlock& e) {
   CRASH_POINT("replpush.before_block");
   const BlockOut out{std::move(e.message.envelope),    e.message.kind, e.message.count,     e.message.snapshot,
-                     std::move(e.message.through_key), e.message.last, e.message.delivered, *e.records};
-  targets_.call(e.to, "bulk.block", wire::encode(out), kLong, [this, stream = e.stream, ticket = e.ticket](auto r) {
+                     std::move(e.message.through_key), e.message.last, e.message.delivered, {e.records->size()}};
+  const auto answered = [this, stream = e.stream, ticket = e.ticket](const base::Result<std::string_view>& r) {
     CRASH_POINT("replpush.block_answered");
     auto reply = as<model::BulkBlockReply>(r);
     mv::Confirmed in{loop_.now(), stream, ticket, base::ok()};
@@ -116,7 +122,8 @@ void Service::perform(mv::SendBlock& e) {
     else
       in.status = base::fail(std::move(reply).error());
     feed(std::move(in));
-  });
+  };
+  targets_.call(e.to, "bulk.block", wire::encode(out), kLong, answered, e.records);
 }
 void Service::perform(mv::SendDigest& e) {
   targets_.call(e.to, "digest", wire::encode(e.message), kLong, [this, stream = e.stream, ticket = e.ticket](auto r) {

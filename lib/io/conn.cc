@@ -10,6 +10,7 @@
 #include <cstring>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include "lib/base/check.h"
 #include "lib/io/loop.h"
@@ -62,6 +63,12 @@ std::string name_of_peer(int fd) {
   return "unix:pid=" + std::to_string(who.pid) + ",uid=" + std::to_string(who.uid);
 }
 
+// A message that is sent from where it lies, and what was written before it.
+struct Large {
+  std::string before;
+  std::shared_ptr<const std::string> bytes;
+};
+
 }  // namespace
 
 void ConnHandler::on_eof(Conn& conn) { conn.finish(); }
@@ -83,8 +90,11 @@ struct Conn::Core final : Flushable {
   ConnHandler* handler = nullptr;
   std::string peer;
 
-  std::string out;      // goes out at the next flush
-  std::string sending;  // held by the one uv_write under way
+  std::string out;                          // goes out at the next flush, behind `large`
+  std::string sending;                      // held by the one uv_write under way
+  std::vector<Large> large, sending_large;  // likewise
+  size_t large_bytes = 0;
+  std::vector<uv_buf_t> pieces;  // of one system call
   uv_write_t write_request{};
   uv_connect_t connect_request{};
   uv_shutdown_t shutdown_request{};
@@ -103,6 +113,7 @@ struct Conn::Core final : Flushable {
   void update_reading();
   void received(ssize_t n, const char* bytes);
   void throttle(size_t n);
+  void cut(const std::vector<Large>& before, std::string_view last, size_t done);
   void flush() override;
   void sent(int status);
   void check_drained();
@@ -110,7 +121,10 @@ struct Conn::Core final : Flushable {
   void end(const base::Error& why);
   void end_later(const base::Error& why);
   void release();
-  size_t unsent() const { return out.size() + (writing ? uv_stream_get_write_queue_size(&uv.stream) : 0); }
+  bool has_output() const { return !out.empty() || !large.empty(); }
+  size_t unsent() const {
+    return out.size() + large_bytes + (writing ? uv_stream_get_write_queue_size(&uv.stream) : 0);
+  }
 
   static Core& of(uv_handle_t* h) { return *static_cast<Core*>(h->data); }
   static Core& of(uv_stream_t* s) { return *static_cast<Core*>(s->data); }
@@ -182,28 +196,51 @@ void Conn::Core::throttle(size_t n) {
   });
 }
 
+// Into the pieces of one system call, from byte `done` on.
+void Conn::Core::cut(const std::vector<Large>& before, std::string_view last, size_t done) {
+  pieces.clear();
+  const auto add = [&](std::string_view bytes) {
+    const size_t passed = std::min(done, bytes.size());
+    done -= passed;
+    bytes.remove_prefix(passed);
+    if (!bytes.empty())
+      pieces.push_back(uv_buf_init(const_cast<char*>(bytes.data()), static_cast<unsigned>(bytes.size())));
+  };
+  for (const auto& l : before) {
+    add(l.before);
+    add(*l.bytes);
+  }
+  add(last);
+}
+
 void Conn::Core::flush() {
-  if (closed || connecting || writing || out.empty()) return;
-  const auto whole = uv_buf_init(out.data(), static_cast<unsigned>(out.size()));
-  int n = uv_try_write(&uv.stream, &whole, 1);
+  if (closed || connecting || writing || !has_output()) return;
+  cut(large, out, 0);
+  const size_t whole = out.size() + large_bytes;
+  int n = uv_try_write(&uv.stream, pieces.data(), static_cast<unsigned>(pieces.size()));
   if (n == UV_EAGAIN) n = 0;
   if (n < 0) return end(broken("write", n));
   const auto done = static_cast<size_t>(n);
   bytes_out += done;
-  if (done == out.size()) {
+  if (done == whole) {
     out.clear();
+    large.clear();
+    large_bytes = 0;
     if (out.capacity() > kKeepBuffer) out.shrink_to_fit();
     check_drained();
     finish_if_sent();
     return;
   }
   out.swap(sending);
-  const auto tail = uv_buf_init(sending.data() + done, static_cast<unsigned>(sending.size() - done));
-  bytes_out += sending.size() - done;
+  large.swap(sending_large);
+  large_bytes = 0;
+  cut(sending_large, sending, done);
+  bytes_out += whole - done;
   writing = true;
   write_request.data = this;
   const auto written = [](uv_write_t* r, int status) { static_cast<Core*>(r->data)->sent(status); };
-  if (const int rc = uv_write(&write_request, &uv.stream, &tail, 1, written); rc != 0) {
+  if (const int rc = uv_write(&write_request, &uv.stream, pieces.data(), static_cast<unsigned>(pieces.size()), written);
+      rc != 0) {
     writing = false;
     end(broken("write", rc));
   }
@@ -212,6 +249,7 @@ void Conn::Core::flush() {
 void Conn::Core::sent(int status) {
   writing = false;
   sending.clear();
+  sending_large.clear();
   if (sending.capacity() > kKeepBuffer) sending.shrink_to_fit();
   if (closed || !owner) return;
   if (status != 0) return end(broken("write", status));
@@ -226,7 +264,7 @@ void Conn::Core::check_drained() {
 }
 
 void Conn::Core::finish_if_sent() {
-  if (!finishing || closed || connecting || writing || !out.empty()) return;
+  if (!finishing || closed || connecting || writing || has_output()) return;
   if (eof) return end_later({base::Code::cancelled, "closed here"});
   if (shut) return;
   shut = true;
@@ -280,7 +318,7 @@ std::unique_ptr<Conn> Conn::connect(Loop& loop, const Address& address, ConnHand
     self.peer = name;
     self.wants_bytes = true;
     self.update_reading();
-    if (!self.out.empty()) self.loop.flush_soon(self);
+    if (self.has_output()) self.loop.flush_soon(self);
     self.handler->on_connected(*self.owner);
   };
   int rc = 0;
@@ -327,11 +365,20 @@ void Conn::write(std::string_view bytes) {
   wrote();
 }
 
+void Conn::write_shared(std::shared_ptr<const std::string> bytes) {
+  if (core_->closed || core_->finishing) return;
+  core_->large_bytes += core_->out.size() + bytes->size();
+  core_->large.push_back({std::exchange(core_->out, {}), std::move(bytes)});
+  wrote();
+}
+
 std::string& Conn::output() { return core_->out; }
 
 void Conn::wrote() {
   if (core_->closed) {
     core_->out.clear();
+    core_->large.clear();
+    core_->large_bytes = 0;
     return;
   }
   if (!core_->connecting && !core_->writing) core_->loop.flush_soon(*core_);
@@ -340,7 +387,7 @@ void Conn::wrote() {
 
 void Conn::send_now() {
   const auto core = core_;
-  if (core->closed || core->connecting || core->writing || core->out.empty()) return;
+  if (core->closed || core->connecting || core->writing || !core->has_output()) return;
   core->loop.forget(*core);
   core->flush();
 }

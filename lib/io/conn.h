@@ -4,7 +4,9 @@
 //   conn->write(bytes);           // appended; sent with everything else of this turn in one system call
 //
 // Invariants
-//   * Bytes are sent in the order of write(); one buffer waits in the process, at most one is in the kernel's way.
+//   * Bytes are sent in the order of write() and write_shared(); what waits in the process goes with one system call,
+//   and
+//     at most one is under way.
 //   * on_closed is called exactly once, unless the owner destroys the Conn first; nothing is called after it.
 //   * A connection that keeps sending gets kBytesPerTurn a turn, so that others get theirs.
 // Ownership: the owner may destroy the Conn in any callback, that Conn's own included. The handler outlives it.
@@ -59,6 +61,8 @@ class Conn {
 
   void start(ConnHandler& handler);
   void write(std::string_view bytes);
+  // A large message that is kept elsewhere and does not change: sent from there, behind what was written before.
+  void write_shared(std::shared_ptr<const std::string> bytes);
   // The buffer that is sent next: append to it, then call wrote(). Saves a copy of what is encoded in place.
   std::string& output();
   void wrote();

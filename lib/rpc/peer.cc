@@ -42,7 +42,7 @@ struct Peer::Core final : io::ConnHandler, std::enable_shared_from_this<Core> {
 
   Core(io::Loop& l, io::Address a, PeerOptions o);
 
-  void call(std::string_view method, std::string_view params, base::Duration timeout, Done done);
+  void call(std::string_view method, std::string_view params, Tail tail, base::Duration timeout, Done done);
   void notify(std::string_view method, std::string_view params);
   void begin();                       // connects
   void rested();                      // the backoff is over
@@ -105,17 +105,18 @@ Peer::Core::Core(io::Loop& l, io::Address a, PeerOptions o)
       expiry(l, [this] { expire(); }),
       trimmer(l, [this] { trim(); }) {}
 
-void Peer::Core::call(std::string_view method, std::string_view params, base::Duration timeout, Done done) {
+void Peer::Core::call(std::string_view method, std::string_view params, Tail tail, base::Duration timeout, Done done) {
   const auto refuse = [&](base::Error error) {
     loop.defer([weak = weak_from_this(), error = std::move(error), done = std::move(done)] {
       if (const auto core = weak.lock(); core && !core->closed) done(base::fail(error));
     });
   };
   const auto backlog = (conn ? conn->unsent() : 0) + queue_bytes;
-  if (waiting.size() >= options.inflight_max || backlog + params.size() > options.output_max)
+  const auto size = params.size() + (tail ? tail->size() : 0);
+  if (waiting.size() >= options.inflight_max || backlog + size > options.output_max)
     return refuse({base::Code::overloaded, "too many calls wait for " + to_string(address)});
-  if (params.size() + method.size() + 32 > wire::kFrameMax)
-    return refuse({base::Code::too_large, "a request of " + std::to_string(params.size()) + " bytes"});
+  if (size + method.size() + 32 > wire::kFrameMax)
+    return refuse({base::Code::too_large, "a request of " + std::to_string(size) + " bytes"});
   if (state == State::backoff) return refuse(not_sent("not connected to " + to_string(address)));
   if (state == State::idle) begin();
 
@@ -131,11 +132,15 @@ void Peer::Core::call(std::string_view method, std::string_view params, base::Du
     auto& out = conn->output();
     const auto before = out.size();
     wire::append_request(out, msgid, method, params);
-    stream += out.size() - before;
-    conn->wrote();
+    stream += out.size() - before + (tail ? tail->size() : 0);
+    if (tail)
+      conn->write_shared(std::move(tail));
+    else
+      conn->wrote();
   } else {
     std::string frame;
     wire::append_request(frame, msgid, method, params);
+    if (tail) frame += *tail;
     enqueue(msgid, std::move(frame));
   }
 }
@@ -392,7 +397,10 @@ Peer::Peer(io::Loop& loop, io::Address address, PeerOptions options)
 Peer::~Peer() { core_->close(); }
 
 void Peer::call(std::string_view method, std::string_view params, base::Duration timeout, Done done) {
-  core_->call(method, params, timeout, std::move(done));
+  core_->call(method, params, nullptr, timeout, std::move(done));
+}
+void Peer::call(std::string_view method, std::string_view params, Tail tail, base::Duration timeout, Done done) {
+  core_->call(method, params, std::move(tail), timeout, std::move(done));
 }
 void Peer::notify(std::string_view method, std::string_view params) { core_->notify(method, params); }
 void Peer::on_notify(Notify fn) { core_->on_notify = std::move(fn); }

@@ -59,6 +59,9 @@ class Peer {
   Peer& operator=(const Peer&) = delete;
 
   void call(std::string_view method, std::string_view params, base::Duration timeout, Done done);
+  // The params end with the bytes of `tail`, which are sent from where they lie.
+  using Tail = std::shared_ptr<const std::string>;
+  void call(std::string_view method, std::string_view params, Tail tail, base::Duration timeout, Done done);
   // Best effort: connects if need be; dropped if it cannot be sent.
   void notify(std::string_view method, std::string_view params);
   void on_notify(Notify fn);  // from the server

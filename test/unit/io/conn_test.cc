@@ -127,6 +127,39 @@ TEST_P(Io, many_megabytes_arrive_in_order) {
   EXPECT_EQ(client->unsent(), 0u);
 }
 
+TEST_P(Io, what_is_sent_from_where_it_lies_comes_in_its_place) {
+  listen();
+  client = Conn::connect(loop, listener->address(), here);
+  std::string all;
+  const auto write = [&](size_t n) {
+    client->write(std::to_string(n));
+    all += std::to_string(n);
+  };
+  const auto shared = [&](size_t bytes) {
+    auto large = std::make_shared<std::string>(bytes, '\0');
+    for (size_t i = 0; i < bytes; ++i) (*large)[i] = static_cast<char>(i * 7 + (i >> 9) + bytes);
+    all += *large;
+    client->write_shared(large);
+  };
+  write(1);
+  shared(5 << 20);  // before it is connected, and more than the kernel takes at once
+  ASSERT_TRUE(wait([&] { return here.connected && server; }));
+  shared(1);
+  write(2);
+  shared(0);
+  for (const size_t bytes : {100, 3 << 20, 4096, 7 << 20}) shared(bytes);
+  write(3);
+  EXPECT_GE(client->unsent(), kOutputHigh);
+  ASSERT_TRUE(wait([&] { return there.bytes.size() == all.size(); }));
+  EXPECT_EQ(there.bytes, all);
+  EXPECT_EQ(client->bytes_out(), all.size());
+  EXPECT_EQ(client->unsent(), 0u);
+  EXPECT_TRUE(wait([&] { return here.drained; }));
+  shared(1000);
+  client->finish();  // what is written is sent first
+  ASSERT_TRUE(wait([&] { return there.bytes == all; }));
+}
+
 TEST_P(Io, a_paused_connection_holds_its_peer_back) {
   join();
   server->pause();

@@ -323,6 +323,37 @@ TEST_F(Rpc, large_requests_and_answers_pass_whole) {
   EXPECT_EQ(code_of(larger), Code::too_large);
 }
 
+TEST_F(Rpc, the_tail_of_the_params_is_sent_from_where_it_lies) {
+  dial(serve());
+  const auto text = std::make_shared<const std::string>(size_t{5} << 20, 'x');
+  std::string head;
+  wire::Writer w(head);
+  w.map(2);
+  w.str("n");
+  w.uint(9);
+  w.str("text");
+  w.bin_head(text->size());
+  Answer queued, sent;
+  peer->call("echo", head, text, 5s, into(queued));  // not connected yet
+  ASSERT_TRUE(wait([&] { return queued.has_value(); }));
+  peer->call("echo", head, text, 5s, into(sent));
+  EXPECT_GT(peer->unsent(), text->size());
+  ASSERT_TRUE(wait([&] { return sent.has_value(); }));
+  EXPECT_TRUE(*call("echo", {"behind it", 1}));
+  for (const auto& answer : {queued, sent}) {
+    ASSERT_TRUE(*answer) << to_string(answer->error());
+    const auto ping = wire::decode<Ping>(**answer);
+    ASSERT_TRUE(ping);
+    EXPECT_EQ(ping->text, *text);
+    EXPECT_EQ(ping->n, 9u);
+  }
+  peer.emplace(loop, server->addresses().at(0), PeerOptions{.output_max = size_t{1} << 20});
+  Answer refused;
+  peer->call("echo", head, text, 5s, into(refused));
+  ASSERT_TRUE(wait([&] { return refused.has_value(); }));
+  EXPECT_EQ(code_of(refused), Code::overloaded);
+}
+
 TEST_F(Rpc, a_peer_may_be_destroyed_in_its_own_callback) {
   dial(serve());
   bool answered = false;
