@@ -97,7 +97,7 @@ TEST_F(Story, a_split_onto_others_waits_until_a_majority_of_each_child_is_filled
   must(ops::MarkAvailable{op.low.assignments[1].id, {"p4"}});
   must(ops::MarkAvailable{op.low.assignments[1].id, {"p4"}});  // asked again because the answer was lost
   must(ops::FinalizeSplit{only().id, op.attempt, both});
-  const auto& low = now.partitions[0];
+  const auto low = now.partitions[0];
   EXPECT_EQ(low.assignments[0].state, AssignmentState::available);
   EXPECT_EQ(low.assignments[1].state, AssignmentState::available);
   EXPECT_EQ(low.assignments[2].state, AssignmentState::initializing);
