@@ -88,6 +88,7 @@ JournalScan Replay::scan() {
   JournalScan scan;
   scan.start = rebuild_ ? JournalPosition{} : e_.index_applied;
   scan.segment_bytes = e_.config.segment_bytes;
+  scan.group_bytes_max = e_.config.group_bytes_max;
   const Root* root = e_.roots.newest();
   scan.durable = std::max({root == nullptr ? 0 : root->head.sequence, e_.index_applied.sequence,
                            e_.parts.live == nullptr ? 0 : e_.parts.live->durable_before()});

@@ -11,6 +11,9 @@ namespace {
 
 using base::Code;
 
+// How far behind the last that was synced a group can have left something, when one block more was added to it.
+constexpr uint64_t reach_of(uint64_t group_bytes_max) { return group_bytes_max + framed_size(model::kBlockMax); }
+
 struct Found {
   size_t segment = 0;  // index into the list
   Frame frame;
@@ -93,11 +96,15 @@ class Scan {
   // Damage or torn tail? The first good frame behind this place, if one of a later sync group is behind it, or if the
   // place is known to have been durable.
   base::Result<std::optional<Found>> later(size_t i, uint64_t from) {
+    // Where all is here that is known to have been durable, one group can be: the rest of a segment needs not be read.
+    const bool all_here = end_.sequence != 0 && end_.sequence >= scan_.durable && scan_.group_bytes_max != 0;
+    const uint64_t reach = all_here ? reach_of(scan_.group_bytes_max) : scan_.segment_bytes;
     std::optional<Found> first;
     for (size_t j = i; j < segments_.size(); j++) {
       TRY_ASSIGN(auto file, open(j));
       TRY_ASSIGN(const auto size, file->size());
-      SegmentScanner scanner(*file, segments_[j], j == i ? from : 0, std::min(size, scan_.segment_bytes));
+      const uint64_t begin = j == i ? from : 0;
+      SegmentScanner scanner(*file, segments_[j], begin, std::min({size, scan_.segment_bytes, begin + reach}));
       for (;;) {
         TRY_ASSIGN(const auto frame, scanner.search(end_.sequence == 0 ? 0 : end_.sequence - 1));
         if (!frame) break;
@@ -155,13 +162,12 @@ base::Result<Tail> finish_tail(Disk& disk, const JournalPosition& end, uint64_t 
   if (auto removed = disk.remove("journal/next.tmp"); !removed && removed.error().code != Code::not_found)
     return base::fail(removed.error());
   TRY_ASSIGN(const auto segments, list_segments(disk));
+  const uint64_t written = reach_of(group_bytes_max);
   bool removed = false;
   for (const uint64_t n : segments) {
     if (n <= end.segment) continue;
     TRY_ASSIGN(auto file, disk.open(segment_path(n), OpenMode::write));
     TRY_ASSIGN(const auto size, file->size());
-    // Nothing but the first group of a segment can have been on its way; one block more may have been added to it.
-    const uint64_t written = group_bytes_max + framed_size(model::kBlockMax);
     TRY_ASSIGN(const auto medium, disk.open(segment_path(n), OpenMode::medium));
     SegmentScanner scanner(*medium, n, 0, std::min({size, segment_bytes, written}));
     TRY_ASSIGN(const auto frame, scanner.search(0));
@@ -182,7 +188,7 @@ base::Result<Tail> finish_tail(Disk& disk, const JournalPosition& end, uint64_t 
   tail.file = std::move(*file);
   TRY_ASSIGN(const auto size, tail.file->size());
   TRY_ASSIGN(const auto medium, disk.open(segment_path(end.segment), OpenMode::medium));
-  SegmentScanner scanner(*medium, end.segment, end.offset, std::min(size, segment_bytes));
+  SegmentScanner scanner(*medium, end.segment, end.offset, std::min({size, segment_bytes, end.offset + written}));
   TRY_ASSIGN(tail.zeroed, scanner.nonzero_from(end.offset));
   CRASH_POINT("recovery.before_zero");
   if (MUTANT("no_torn_tail_zeroing")) return tail;

@@ -29,7 +29,8 @@ struct JournalScan {
   JournalPosition start;  // sequence 0: whatever the first frame says
   uint64_t durable = 0;   // sequences below this are known to have been synced
   uint64_t segment_bytes = 0;
-  bool sync = true;  // false: only look (tools)
+  uint64_t group_bytes_max = 0;  // of a sync group; 0: not known
+  bool sync = true;              // false: only look (tools)
   std::function<base::Status(const Frame& frame, std::string_view payload)> frame;
   // `whose`: the header of the damaged block, where that much is readable.
   std::function<void(const DamagedPlace& place, const std::optional<Frame>& whose)> damage;
@@ -44,8 +45,8 @@ struct Tail {
   std::shared_ptr<File> file, ready;  // of the end's segment; of the one after it, if it is usable
   uint64_t zeroed = 0;                // bytes of torn tail
 };
-// Makes the end writable: what lies behind it in its segment is zeroed and synced, later segments that hold anything
-// that could be taken for ours are removed.
+// Makes the end writable: what a group that was on its way can have left behind it is zeroed and synced, later segments
+// that hold anything that could be taken for ours are removed. Bytes further on are of no frame of this segment.
 // `group_bytes_max`: of a sync group; a torn one lies at most that far into its segment.
 base::Result<Tail> finish_tail(Disk& disk, const JournalPosition& end, uint64_t segment_bytes,
                                uint64_t group_bytes_max);

@@ -135,6 +135,38 @@ TEST(Recovery, a_damaged_last_block_that_was_told_durable_is_no_torn_tail) {
   for (const auto& t : s.engine->tenures()) EXPECT_FALSE(t.whole);
 }
 
+// What one group can reach is looked through and made zeros, and no more; unless it is known that more was durable.
+TEST(Recovery, behind_the_end_it_reads_as_far_as_one_group_goes_unless_something_is_missing) {
+  constexpr uint64_t kReach = (64 << 10) + framed_size(model::kBlockMax);
+  Store s;
+  s.config.segment_bytes = 16 << 20;
+  s.config.overlay_bytes = 64 << 20;
+  s.config.group_bytes_max = 64 << 10;
+  ASSERT_TRUE(s.open());
+  ASSERT_TRUE(s.create(1, 1));
+  ASSERT_TRUE(s.write(1, "a", "1"));
+  const auto end = s.engine->status().head;
+  s.kill();
+  s.disk.crash();
+  for (const uint64_t behind : {uint64_t{100}, kReach + 100}) {
+    s.disk.bytes(kSegment)[end.offset + behind] = 'x';
+    s.disk.files.find(kSegment)->second->synced = s.disk.bytes(kSegment);
+  }
+  ASSERT_TRUE(s.open());
+  EXPECT_EQ(s.engine->report().torn_bytes, 101U);
+  EXPECT_EQ(s.disk.bytes(kSegment)[end.offset + 100], 0);
+  EXPECT_EQ(s.disk.bytes(kSegment)[end.offset + kReach + 100], 'x');
+  for (int i = 0; i < 6; i++) ASSERT_TRUE(s.write(1, "large" + std::to_string(i), std::string(900 << 10, 'v')));
+  const auto last = s.engine->status().head;
+  ASSERT_TRUE(s.write(1, "b", "2"));
+  s.kill();
+  std::memset(s.disk.bytes(kSegment).data() + end.offset, 0, last.offset - end.offset);
+  s.disk.files.find(kSegment)->second->synced = s.disk.bytes(kSegment);
+  ASSERT_TRUE(s.open());
+  EXPECT_EQ(s.engine->report().damaged.size(), 1U);
+  EXPECT_EQ(s.all(1).size(), 2U);  // a, and b behind the hole
+}
+
 TEST(Recovery, segments_are_switched_and_recycled_without_loss) {
   Store s;
   s.config.retention_bytes = 1;  // nothing is kept for others
