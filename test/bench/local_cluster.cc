@@ -1,6 +1,7 @@
 #include "test/bench/local_cluster.h"
 
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -9,6 +10,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <map>
 #include <mutex>
 #include <sstream>
@@ -18,6 +20,8 @@
 namespace cantle::bench {
 
 namespace {
+
+constexpr int kStartTimeField = 22;  // of /proc/PID/stat, the first is 1
 
 // Clusters that are up: must() ends the program without their destructors.
 std::vector<std::string>& up() {
@@ -91,6 +95,20 @@ std::string LocalCluster::local(const std::string& verb) const {
 std::string LocalCluster::url() const {
   std::string text = tool("printf %s \"$CANTLE_COORD\"");
   return text;
+}
+
+double LocalCluster::running_s(const std::string& name) const {
+  std::ifstream in("/proc/" + std::to_string(pid(name)) + "/stat");
+  const std::string stat{std::istreambuf_iterator<char>(in), {}};
+  std::istringstream fields(stat.substr(std::min(stat.size(), stat.rfind(')') + 1)));
+  std::string field;
+  for (int i = 3; i < kStartTimeField; ++i) fields >> field;
+  double ticks = 0;
+  fields >> ticks;
+  timespec now{};
+  clock_gettime(CLOCK_BOOTTIME, &now);
+  return static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) / 1e9 -
+         ticks / static_cast<double>(::sysconf(_SC_CLK_TCK));
 }
 
 pid_t LocalCluster::pid(const std::string& name) const {

@@ -38,6 +38,8 @@ class LocalCluster {
   std::string data_dir(const std::string& name) const { return dir_ + "/" + name; }
   std::string url() const;
   pid_t pid(const std::string& name) const;
+  // Seconds since the daemon's process began, to a hundredth.
+  double running_s(const std::string& name) const;
   // Peak of anonymous memory is not kept by the kernel; this is the present one, in MiB.
   double rss_anon_mib(const std::string& name) const;
   std::vector<std::string> daemons() const;
