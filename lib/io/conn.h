@@ -4,9 +4,7 @@
 //   conn->write(bytes);           // appended; sent with everything else of this turn in one system call
 //
 // Invariants
-//   * Bytes are sent in the order of write() and write_shared(); what waits in the process goes with one system call,
-//   and
-//     at most one is under way.
+//   * Bytes are sent in the order of write() and write_shared(); what waits goes with one system call, one at a time.
 //   * on_closed is called exactly once, unless the owner destroys the Conn first; nothing is called after it.
 //   * A connection that keeps sending gets kBytesPerTurn a turn, so that others get theirs.
 // Ownership: the owner may destroy the Conn in any callback, that Conn's own included. The handler outlives it.
