@@ -119,6 +119,8 @@ UNIT_TESTS := $(foreach r,$(UNIT_ROOMS),$(B)/test/unit_$(r))
 # What of a shell has logic worth simulating is linked in.
 $(B)/test/sim: $(call obj,$(wildcard test/sim/*.cc) cmd/replpush/log_batch.cc) $(ALL_ARCHIVES)
 	$(call link,-lgtest)
+$(B)/test/models: $(call obj,$(wildcard test/models/*.cc))
+	$(call link,-lgtest_main -lgtest)
 $(B)/test/conformance: $(call obj,$(wildcard test/conformance/*.cc)) $(call archives,coord)
 	$(call link,-lgtest)
 $(B)/test/bench: $(call obj,$(wildcard test/bench/*.cc)) $(ALL_ARCHIVES)
@@ -132,7 +134,7 @@ demo: deps ## the main job, end to end, on this machine (COORD=file|zk, KEEP=1)
 	@COORD=$(COORD) KEEP=$(KEEP) CANTLE_BIN=$(CURDIR)/$(B)/bin test/demo/demo.sh
 
 # --- tests. Each ends with one line, N passed, N failed, N skipped; see test/README.md. -----------
-TEST_PROGRAMS := $(UNIT_TESTS) $(if $(wildcard test/sim/*.cc),$(B)/test/sim) $(if $(wildcard test/conformance/*.cc),$(B)/test/conformance)
+TEST_PROGRAMS := $(UNIT_TESTS) $(B)/test/models $(if $(wildcard test/sim/*.cc),$(B)/test/sim) $(if $(wildcard test/conformance/*.cc),$(B)/test/conformance)
 TEST_TOOLS := $(patsubst test/tools/%.cc,$(B)/test/%,$(wildcard test/tools/*.cc))
 $(B)/test/%: $(B)/obj/test/tools/%.o $(ALL_ARCHIVES)
 	$(call link)
@@ -142,7 +144,7 @@ test-build: all $(TEST_PROGRAMS) $(TEST_TOOLS)
 TEST_SEEDS := 1000
 test: deps ## everything but the long tests; ends with N passed, N failed, N skipped
 	@$(MAKE) --no-print-directory -j2 test-build
-	@test/run.sh $(B) unit sim:$(TEST_SEEDS) conformance bats:'!slow' faults:'!slow'
+	@test/run.sh $(B) unit models sim:$(TEST_SEEDS) conformance bats:'!slow' faults:'!slow'
 test-unit: deps ## unit tests alone
 	@$(MAKE) --no-print-directory -j2 $(UNIT_TESTS)
 	@test/run.sh $(B) unit
@@ -159,7 +161,7 @@ test-long: deps ## the long tests: many seeds, mutants, sanitizers, faults
 	@$(MAKE) --no-print-directory -j2 test-build
 	@$(MAKE) --no-print-directory -j2 TESTING=1 all build/release-testing/test/sim
 	@$(build_san)
-	@SUITE_TIMEOUT=14400 BATS_TEST_TIMEOUT=1800 test/run.sh $(B) sim:20000 bats:slow faults:slow \
+	@SUITE_TIMEOUT=14400 BATS_TEST_TIMEOUT=1800 test/run.sh $(B) models:long sim:20000 bats:slow faults:slow \
 	  build/release-testing mutants $(SAN_SUITES)
 test-san: deps ## what is run with sanitizers, with both sorts of them (SAN=thread: with one)
 	@$(build_san)

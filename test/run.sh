@@ -5,6 +5,7 @@
 #
 # DIR is a build directory (build/release): what has a slash in it. SUITE is one of
 #   unit            every DIR/test/unit_*
+#   models[:long]   the exhaustive models of protocol rules; long: with wider bounds
 #   sim[:SEEDS]     the simulation, with that many seeds
 #   mutants         the simulation's mutants (a TESTING=1 build)
 #   conformance     the coordination backends
@@ -101,6 +102,7 @@ for suite in "$@"; do
   [[ $suite == *:* ]] && arg=${suite#*:}
   case $kind in
     unit) for t in "$dir"/test/unit_*; do [[ -x $t && $t != *.* ]] && gtest "$(basename "$t")" "$t" --gtest_color=no; done ;;
+    models) MODELS=$arg gtest models "$dir/test/models" --gtest_color=no ;;
     sim) SEEDS=${arg:-1000} gtest sim "$dir/test/sim" --gtest_color=no ;;
     mutants) gtest mutants "$dir/test/sim" --mutants ;;
     conformance) gtest conformance "$dir/test/conformance" --gtest_color=no ;;
