@@ -30,6 +30,7 @@ use_build() {
   export SAN_FLAGS=exitcode=66:detect_stack_use_after_return=1:second_deadlock_stack=1:history_size=4:print_stacktrace=1
   local tool
   for tool in ASAN LSAN UBSAN TSAN; do export "${tool}_OPTIONS=$SAN_FLAGS:log_path=$SAN_REPORTS/report"; done
+  LSAN_OPTIONS+=":suppressions=$PWD/test/lib/lsan.supp:print_suppressions=0"
 }
 
 # What was reported since use_build.
