@@ -1,5 +1,7 @@
 #include "lib/meta/config_reader.h"
 
+#include "lib/meta/hint.h"
+
 namespace cantle::meta {
 
 ConfigReader::ConfigReader(Host& host, std::string path) : host_(host), path_(std::move(path)) {}
@@ -25,18 +27,11 @@ void ConfigReader::begin() {
 }
 
 void ConfigReader::get() {
-  const std::weak_ptr<bool> alive = alive_;
-  coord::Watch watch;
-  if (!armed_) {
-    armed_ = true;
-    watch = [this, alive] {
-      if (!alive.lock()) return;
-      armed_ = false;
-      hinted_ = true;
-      if (!busy_) begin();
-    };
-  }
-  host_.session().get(path_, std::move(watch), [this, alive](base::Result<coord::Node> node) {
+  auto watch = hint_watch(armed_, alive_, [this] {
+    hinted_ = true;
+    if (!busy_) begin();
+  });
+  host_.session().get(path_, std::move(watch), [this, alive = std::weak_ptr(alive_)](base::Result<coord::Node> node) {
     if (alive.lock()) got(std::move(node));
   });
 }

@@ -1,5 +1,7 @@
 #include "lib/meta/node_watch.h"
 
+#include "lib/meta/hint.h"
+
 namespace cantle::meta {
 
 NodeWatch::NodeWatch(coord::Session& session, coord::Layout layout, coord::Timers& timers)
@@ -31,15 +33,7 @@ void NodeWatch::begin() {
       round->failed = true;
       return finish(*round);
     }
-    coord::Watch watch;
-    if (!armed_) {
-      armed_ = true;
-      watch = [this, alive] {
-        if (!alive.lock()) return;
-        armed_ = false;
-        refresh([](bool) {});
-      };
-    }
+    auto watch = hint_watch(armed_, alive_, [this] { refresh([](bool) {}); });
     session_.children(layout_.active(), std::move(watch), [this, alive, round](base::Result<coord::Children> active) {
       if (!alive.lock()) return;
       if (!active) {

@@ -1,6 +1,7 @@
 #include "lib/meta/service.h"
 
 #include "lib/meta/chores.h"
+#include "lib/meta/hint.h"
 
 namespace cantle::meta {
 
@@ -85,15 +86,7 @@ void Service::list_tables() {
       listing_ = false;
       return;
     }
-    coord::Watch watch;
-    if (!armed_) {
-      armed_ = true;
-      watch = [this, alive] {
-        if (!alive.lock()) return;
-        armed_ = false;
-        list_tables();
-      };
-    }
+    auto watch = hint_watch(armed_, alive_, [this] { list_tables(); });
     host_.session().children(path, std::move(watch), [this, alive](base::Result<coord::Children> names) {
       if (!alive.lock()) return;
       listing_ = false;
