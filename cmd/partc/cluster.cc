@@ -112,7 +112,8 @@ base::Result<int> show_answer(Tool& tool, const std::string& bytes, bool ready_w
 }
 
 bool is_ready(const base::Result<std::string>& answer) {
-  const auto status = answer ? wire::decode<AnyStatus>(*answer) : base::Result<AnyStatus>(base::fail(answer.error()));
+  if (!answer) return false;
+  const auto status = wire::decode<AnyStatus>(*answer);
   return status && status->ready.value_or(true);
 }
 

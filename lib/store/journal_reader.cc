@@ -366,29 +366,29 @@ base::Result<LogPart> JournalReader::read(const PartitionId& partition, Lsn from
   size_t bytes = 0;
   bool any = false, enough = false;
   while (finish && part.next <= finish->lsn && bytes < max_bytes) {
-    const auto owner = impl_->owner(partition, part.next);
-    const auto* log = impl_->own(owner.partition);
+    const auto [owner, upto] = impl_->owner(partition, part.next);
+    const auto* log = impl_->own(owner);
     if (log == nullptr || !log->any() || part.next < log->oldest) {
       part.gone = !any;
       return part;
     }
     const Lsn before = part.next;
     bool hole = false;
-    TRY_ASSIGN(const auto walked, impl_->walk(owner.partition, part.next, true,
-                                              [&](const Frame& f, std::string_view payload) -> base::Result<bool> {
-                                                hole = f.header.first > part.next;
-                                                if (hole) {  // told by itself: what comes before it is given first
-                                                  if (!any) part.next = f.header.first;
-                                                  return false;
-                                                }
-                                                TRY_ASSIGN(const bool wanted, each(f.header, payload));
-                                                enough = !wanted;
-                                                if (enough) return false;
-                                                any = true;
-                                                part.next = f.header.last().next();
-                                                bytes += payload.size();
-                                                return bytes < max_bytes;
-                                              }));
+    TRY_ASSIGN(const auto walked,
+               impl_->walk(owner, part.next, true, [&](const Frame& f, std::string_view payload) -> base::Result<bool> {
+                 hole = f.header.first > part.next;
+                 if (hole) {  // told by itself: what comes before it is given first
+                   if (!any) part.next = f.header.first;
+                   return false;
+                 }
+                 TRY_ASSIGN(const bool wanted, each(f.header, payload));
+                 enough = !wanted;
+                 if (enough) return false;
+                 any = true;
+                 part.next = f.header.last().next();
+                 bytes += payload.size();
+                 return bytes < max_bytes;
+               }));
     if (walked == Impl::Walked::gone) {
       part.gone = !any;
       return part;
@@ -400,7 +400,7 @@ base::Result<LogPart> JournalReader::read(const PartitionId& partition, Lsn from
     if (enough) return part;
     if (part.next == before) {  // the last blocks of this log are damaged
       part.gap = !any;
-      if (part.gap) part.next = owner.upto.value_or(log->end.lsn).next();
+      if (part.gap) part.next = upto.value_or(log->end.lsn).next();
       return part;
     }
   }

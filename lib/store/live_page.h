@@ -14,8 +14,7 @@
 //   * read() and confirmed() never return a mix of two writes (a sequence lock each; a writer that died
 //     in the middle is not waited for: read() gives `valid` = false, confirmed() nothing).
 //   * The reader takes only what belongs to the incarnation that the id file names. Across a crash one thing is
-//   believed:
-//     a sequence that stands there was durable, however old it is, as it was written after the sync (durable_before).
+//     believed: a sequence that stands there was durable, however old it is; it is written after the sync.
 //
 // Threads: the writer one thread; readers any, in any process.
 #pragma once

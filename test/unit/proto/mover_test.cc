@@ -434,8 +434,7 @@ TEST(Mover, does_not_speak_for_what_lay_in_a_damaged_place) {
   r.load(24);
   r.damaged = 10;
   r.applied = 9;
-  r.rotten =
-      true;  // a position passes what cannot be read and is not in the index: the partition server has it compared
+  r.rotten = true;  // in the log, and not in the index: the partition server has it compared
   bool spoke = false;
   r.swallow = [&](const Effect& e) {
     std::optional<model::Delivered> said;
