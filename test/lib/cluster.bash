@@ -22,7 +22,9 @@ export PATH=$CANTLE_BIN:$PATH
 if [ -n "${SAN_REPORTS:-}" ]; then
   export SAN_FILE_REPORTS=$SAN_REPORTS/${BATS_TEST_FILENAME##*/}
   mkdir -p "$SAN_FILE_REPORTS"
-  for tool in ASAN LSAN UBSAN TSAN; do export "${tool}_OPTIONS=$SAN_FLAGS:log_path=$SAN_FILE_REPORTS/report"; done
+  for options in {ASAN,LSAN,UBSAN,TSAN}_OPTIONS; do
+    export "$options=${!options:-$SAN_FLAGS}:log_path=$SAN_FILE_REPORTS/report" # the last path counts
+  done
 fi
 
 readonly WAIT_POLL=0.05

@@ -11,6 +11,27 @@ const Simulation push("push", run_push_world);
 
 TEST(SimPush, every_promise_is_kept_whatever_goes_wrong) { run_seeds("push", 1000, run_push_world); }
 
+// A table of one partition whose replicas are replaced, with clients at work.
+class Replacing : public PushWorld {
+ public:
+  Replacing(uint64_t seed, const Chaos& chaos, const Load& load) : PushWorld(seed, chaos, load) {
+    set_up();
+    if (!come_to_rest(40s)) checks().fail("the cluster does not come up: " + restless());
+    for (size_t i = 0; i < chaos.clients; ++i) client(i).start();
+  }
+  const model::Partition& partition() { return cluster().maps.current("t")->partitions.front(); }
+  bool assigned(const char* name) { return model::find_assignment(partition(), model::ServerId{name}) != nullptr; }
+  bool replaced(const char* old, const char* by, Duration limit) {
+    return wait([&] { return assigned(by) && !assigned(old) && partition().moves.empty(); }, limit);
+  }
+  void lose(const char* name) {  // for good
+    Host& h = host(name);
+    h.gone = true;
+    cluster().kill_partd(h);
+    cluster().kill_push(h);
+  }
+};
+
 // S53, S54: p1's copy goes to p4 and is dropped; p4 is lost for good, and p1 takes its place. What others had sent to
 // p1's first tenure says nothing of the second.
 Verdict run_there_and_back(uint64_t seed) {
@@ -18,27 +39,17 @@ Verdict run_there_and_back(uint64_t seed) {
   chaos.split = false;
   Load load;
   load.keys = 10 + seed % 20;
-  PushWorld w(seed, chaos, load);
+  Replacing w(seed, chaos, load);
   auto& cluster = w.cluster();
-  w.set_up();
-  if (!w.come_to_rest(40s)) w.checks().fail("the cluster does not come up: " + w.restless());
-  for (size_t i = 0; i < chaos.clients; ++i) w.client(i).start();
-  const auto partition = [&]() -> const model::Partition& { return cluster.maps.current("t")->partitions.front(); };
-  const auto assigned = [&](const char* name) {
-    return model::find_assignment(partition(), model::ServerId{name}) != nullptr;
-  };
   cluster.scheduler.run_for(std::chrono::milliseconds(500 + 100 * (seed % 10)));
   w.load().keys /= 3;  // the others are written no more: only what is sent from the beginning brings them
-  w.oper().replace("t", partition().region, "p1", "p4", false);
-  w.wait([&] { return assigned("p4") && !assigned("p1") && partition().moves.empty(); }, 30s);
+  w.oper().replace("t", w.partition().region, "p1", "p4", false);
+  w.replaced("p1", "p4", 30s);
   w.wait([&] { return w.host("p1").partd_node->machine()->copies().empty(); }, 30s);
-  Host& p4 = w.host("p4");
-  p4.gone = true;
-  cluster.kill_partd(p4);
-  cluster.kill_push(p4);
-  w.oper().replace("t", partition().region, "p4", "p1", true);
-  w.wait([&] { return assigned("p1") && !assigned("p4") && partition().moves.empty(); }, 40s);
-  if (!assigned("p1") || assigned("p4")) w.checks().fail("p1 has not taken the place of p4");
+  w.lose("p4");
+  w.oper().replace("t", w.partition().region, "p4", "p1", true);
+  w.replaced("p4", "p1", 40s);
+  if (!w.assigned("p1") || w.assigned("p4")) w.checks().fail("p1 has not taken the place of p4");
   w.stop_faults();
   w.finish();
   return w.verdict();
@@ -59,18 +70,8 @@ Verdict run_in_no_log(uint64_t seed) {
   chaos.small_retention = true;
   Load load;
   load.keys = 10 + seed % 20;
-  PushWorld w(seed, chaos, load);
+  Replacing w(seed, chaos, load);
   auto& cluster = w.cluster();
-  w.set_up();
-  if (!w.come_to_rest(40s)) w.checks().fail("the cluster does not come up: " + w.restless());
-  for (size_t i = 0; i < chaos.clients; ++i) w.client(i).start();
-  const auto partition = [&]() -> const model::Partition& { return cluster.maps.current("t")->partitions.front(); };
-  const auto assigned = [&](const char* name) {
-    return model::find_assignment(partition(), model::ServerId{name}) != nullptr;
-  };
-  const auto replaced = [&](const char* by, const char* with) {
-    return w.wait([&] { return assigned(with) && !assigned(by) && partition().moves.empty(); }, 40s);
-  };
   cluster.scheduler.run_for(std::chrono::milliseconds(100 + 50 * (seed % 10)));
   for (const char* other : {"p2", "p3"}) cluster.network.cut_both("p1", other);
   for (size_t i = 0; i < 1 + seed % 4; ++i) w.client().put("p1", "t", "alone" + std::to_string(i), model::Level::one);
@@ -79,17 +80,14 @@ Verdict run_in_no_log(uint64_t seed) {
     w.client().put("p1", "t", "more", model::Level::one, nullptr, 9000);
   }
   cluster.scheduler.run_for(std::chrono::milliseconds(500 + 100 * (seed % 20)));
-  w.oper().replace("t", partition().region, "p1", "p4", true);
-  if (!replaced("p1", "p4")) w.checks().fail("p4 has not taken the place of p1");
+  w.oper().replace("t", w.partition().region, "p1", "p4", true);
+  if (!w.replaced("p1", "p4", 40s)) w.checks().fail("p4 has not taken the place of p1");
   cluster.scheduler.run_for(std::chrono::milliseconds(100 * (seed % 7)));
-  Host& p1 = w.host("p1");
-  p1.gone = true;
-  cluster.kill_partd(p1);
-  cluster.kill_push(p1);
+  w.lose("p1");
   cluster.network.heal();
   cluster.scheduler.run_for(std::chrono::milliseconds(100 * (seed % 11)));
-  w.oper().replace("t", partition().region, "p4", "p5", false);
-  if (!replaced("p4", "p5")) w.checks().fail("p5 has not taken the place of p4");
+  w.oper().replace("t", w.partition().region, "p4", "p5", false);
+  if (!w.replaced("p4", "p5", 40s)) w.checks().fail("p5 has not taken the place of p4");
   w.stop_faults();
   w.finish();
   return w.verdict();
