@@ -164,7 +164,12 @@ base::Result<BuiltFile> TableAgent::build(const Change& change, const model::Txn
 }
 
 void TableAgent::perform(const ChangePtr& change, const Build& e) {
-  feed(change, Built{now(), build(*change, e.txnid, e.base)});
+  auto built = build(*change, e.txnid, e.base);
+  if (built || built.error().detail != model::kRacksRule) return feed(change, Built{now(), std::move(built)});
+  // What is known of racks may be as old as kNodesPoll: nobody is refused by a rack that was changed since.
+  host_.refresh_nodes([this, alive = weak(), change, e](bool) {
+    if (alive.lock()) feed(change, Built{now(), build(*change, e.txnid, e.base)});
+  });
 }
 
 void TableAgent::store_at(const model::ServerId& at, const model::MdStore& request,

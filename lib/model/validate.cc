@@ -31,7 +31,7 @@ constexpr std::array kRules = {
          "parent's assignment on that server"},
     Rule{"move", "a move joins two assignments of one slot whose states fit"},
     Rule{"ended", "ended partitions are in order and not among the living"},
-    Rule{"racks", "no two replicas of a partition stand in one rack, as long as there are enough racks"},
+    Rule{kRacksRule, "no two replicas of a partition stand in one rack, as long as there are enough racks"},
 };
 
 tl::unexpected<base::Error> broken(std::string_view rule, std::string text) {
@@ -339,7 +339,7 @@ base::Status check_racks(const std::vector<Assignment>& list, const std::string&
     if (it == racks.end() || it->second.empty() || a.state == AssignmentState::leaving) continue;
     const auto [other, fresh] = seen.emplace(it->second, a.server);
     if (!fresh)
-      return broken("racks",
+      return broken(kRacksRule,
                     where + ": " + other->second.name + " and " + a.server.name + " stand in rack " + it->second);
   }
   return base::ok();

@@ -29,6 +29,7 @@ base::Status validate_against(const Metadata& base, const Metadata& other);
 // whoever places (the proposer, tools), for the partitions that differ from `base`: METADATA does not know racks.
 // `racks` has the rack of every live server; a server that is not in it, or has no rack, counts as one of its own.
 using Racks = std::map<ServerId, std::string>;
+constexpr const char* kRacksRule = "racks";
 base::Status validate_racks(const Metadata* base, const Metadata& next, const Racks& racks);
 
 }  // namespace cantle::model
