@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <csignal>
 #include <utility>
 
 #include "lib/base/bytes.h"
@@ -35,6 +36,14 @@ base::Status Cluster::connect() {
   loop_.run_for(std::chrono::seconds(10), [&] { return known; });
   if (!known) return base::fail(Code::unavailable, "the coordination service does not answer");
   return base::ok();
+}
+
+const bool& Cluster::interrupted() {
+  if (!interrupt_) {
+    interrupt_.emplace(loop_, SIGINT, [this] { interrupted_ = true; });
+    term_.emplace(loop_, SIGTERM, [this] { interrupted_ = true; });
+  }
+  return interrupted_;
 }
 
 base::Result<MapPtr> Cluster::map(const std::string& table) {

@@ -14,6 +14,7 @@
 #include "lib/coord/sync_session.h"
 #include "lib/daemon/app.h"
 #include "lib/io/loop.h"
+#include "lib/io/signal.h"
 #include "lib/model/client_messages.h"
 
 namespace cantle::splitter {
@@ -32,6 +33,9 @@ class Cluster {
   const coord::Layout& layout() const { return md_->layout(); }
   client::Servers& servers() { return *servers_; }
   const daemon::GlobalFlags& flags() const { return flags_; }
+  // From the first call on SIGINT and SIGTERM end the waiting, and not the process: until the end, as whoever sends one
+  // may send it twice (timeout: to its child and then to the group) and what is to be said then is still to be said.
+  const bool& interrupted();
 
   base::Result<MapPtr> map(const std::string& table);
   base::Result<std::vector<std::string>> tables();
@@ -47,6 +51,8 @@ class Cluster {
  private:
   const daemon::GlobalFlags& flags_;
   io::Loop loop_;
+  bool interrupted_ = false;
+  std::optional<io::Signal> interrupt_, term_;
   rpc::Identity identity_;
   std::unique_ptr<coord::SyncSession> coord_;
   std::unique_ptr<client::CoordServers> servers_;

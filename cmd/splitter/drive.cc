@@ -2,12 +2,10 @@
 
 #include <unistd.h>
 
-#include <csignal>
 #include <cstdio>
 
 #include "lib/client/op_driver.h"
 #include "lib/daemon/duration.h"
-#include "lib/io/signal.h"
 #include "lib/io/timer.h"
 #include "lib/proto/split_driver.h"
 #include "lib/rpc/peer.h"
@@ -113,9 +111,8 @@ base::Result<Driven> drive(Cluster& cluster, const std::string& table, const mod
     TRY_ASSIGN(limit, daemon::parse_duration(options.timeout));
   }
   auto& loop = cluster.loop();
-  bool stopped = false;
+  const bool& stopped = cluster.interrupted();
   std::optional<driver::Ended> ended;
-  io::Signal interrupt(loop, SIGINT, [&] { stopped = true; }), term(loop, SIGTERM, [&] { stopped = true; });
   Progress progress(cluster, attempt, options.progress);
   client::OpDriverOptions how;
   how.what = "split";

@@ -1,7 +1,6 @@
 #include "cmd/splitter/verbs.h"
 
 #include <algorithm>
-#include <csignal>
 #include <cstdio>
 #include <fstream>
 #include <iostream>
@@ -13,7 +12,6 @@
 #include "lib/daemon/exit.h"
 #include "lib/daemon/json.h"
 #include "lib/daemon/output.h"
-#include "lib/io/signal.h"
 #include "lib/io/timer.h"
 #include "lib/proto/split_driver.h"
 
@@ -77,10 +75,9 @@ base::Result<int> report(const daemon::GlobalFlags& global, std::vector<std::pai
 
 // Ctrl-C and the time limit end the waiting, not the change: a metadata server that has it may commit it yet.
 base::Result<model::MdChangeReply> commit(Cluster& cluster, const client::ChangeSpec& spec, base::Duration limit) {
-  bool stopped = false;
+  const bool& stopped = cluster.interrupted();
   const auto answer = std::make_shared<std::optional<base::Result<model::MdChangeReply>>>();
   auto& loop = cluster.loop();
-  io::Signal interrupt(loop, SIGINT, [&] { stopped = true; }), term(loop, SIGTERM, [&] { stopped = true; });
   io::Timer slow(loop, [&] {
     say("waiting for a majority of the metadata servers of table %s (zkctl md list shows them)\n", spec.table);
   });
