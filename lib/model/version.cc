@@ -40,6 +40,13 @@ base::Result<Version> Version::from_bytes(std::string_view raw) {
   return v;
 }
 
+Version quorum_version(Epoch epoch, Lsn lsn) {
+  Version v;
+  put(v.bytes.data(), lsn.value, 8);
+  put(v.bytes.data() + 12, epoch.value, 8);
+  return v;
+}
+
 std::string to_string(const Version& version) { return base::to_hex(version.view()); }
 
 }  // namespace cantle::model
