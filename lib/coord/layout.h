@@ -21,10 +21,15 @@
 #include "lib/base/time.h"
 #include "lib/model/ids.h"
 #include "lib/model/metadata.h"
+#include "lib/model/quorum.h"
 
 namespace cantle::coord {
 
 constexpr uint32_t kLayoutVersion = 1;
+
+// "<epoch>-<lsn>": where the votes of one log position stand.
+std::string token_text(const model::LogToken& token);
+base::Result<model::LogToken> parse_token(std::string_view name);
 
 // --- Paths -------------------------------------------------------------------------------------
 
@@ -78,6 +83,13 @@ class Layout {
   }
   std::string government(std::string_view d, model::Region r) const { return region(d, r) + "/government"; }
   std::string quorums(std::string_view d, model::Region r) const { return region(d, r) + "/quorums"; }
+  // The votes of one log position, and one of them.
+  std::string quorum(std::string_view d, model::Region r, const model::LogToken& token) const {
+    return quorums(d, r) + "/" + token_text(token);
+  }
+  std::string vote(std::string_view d, model::Region r, const model::LogToken& token, const model::ServerId& id) const {
+    return quorum(d, r, token) + "/" + id.name;
+  }
 
   std::string tasks() const { return root_ + "/tasks"; }
   std::string task(std::string_view name) const { return tasks() + "/" + std::string(name); }
@@ -220,6 +232,15 @@ struct SystemNode {
 };
 std::string system_text(const SystemNode& system);
 base::Result<SystemNode> parse_system(std::string_view text);
+
+// regions/<n>/government, persistent, of a quorum table: changed by compare-and-swap alone.
+// invalid: epoch 0, no voters or more than kVotersMax, one voter twice, a leader that is none of them.
+std::string government_text(const model::Government& government);
+base::Result<model::Government> parse_government(std::string_view text);
+
+// regions/<n>/quorums/<epoch>-<lsn>/<server>, ephemeral: a vote.
+std::string vote_text(const model::Vote& vote);
+base::Result<model::Vote> parse_vote(std::string_view text);
 
 // observed/<server>, persistent: it acts on a map of this txnseq, and its older writes have ended.
 struct Observed {

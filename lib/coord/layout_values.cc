@@ -318,6 +318,95 @@ base::Result<SystemNode> parse_system(std::string_view text) {
   return s;
 }
 
+std::string token_text(const model::LogToken& token) { return to_string(token.epoch) + "-" + to_string(token.lsn); }
+
+base::Result<model::LogToken> parse_token(std::string_view name) {
+  const auto dash = name.find('-');
+  if (dash == name.npos) return fail(Code::invalid, "no log position: " + std::string(name));
+  model::LogToken token;
+  TRY_ASSIGN(token.epoch.value, parse_number("token", name.substr(0, dash)));
+  TRY_ASSIGN(token.lsn.value, parse_number("token", name.substr(dash + 1)));
+  return token;
+}
+
+std::string government_text(const model::Government& g) {
+  Lines lines;
+  lines.add("epoch", g.epoch.value).add("leader", g.leader.none() ? "" : to_string(g.leader));
+  std::string voters;
+  for (const auto& v : g.voters)
+    voters.append(voters.empty() ? "" : " ")
+        .append(std::to_string(v.slot) + "/" + v.server.name + "/" + to_string(v.assignment));
+  return lines.add("voters", voters).add("writer", g.writer).text();
+}
+
+namespace {
+
+// slot/server/assignment
+base::Result<model::Voter> parse_voter(std::string_view text) {
+  const auto first = text.find('/'), last = text.rfind('/');
+  if (first == last) return fail(Code::invalid, "voters: neither slot, server nor assignment: " + std::string(text));
+  model::Voter v;
+  TRY_ASSIGN(v.slot, number_as<uint32_t>(parse_number("voters", text.substr(0, first)), "voters"));
+  v.server.name = text.substr(first + 1, last - first - 1);
+  TRY(model::validate_server_id(v.server.name));
+  TRY_ASSIGN(v.assignment, model::parse_id<model::AssignmentId>(text.substr(last + 1)));
+  if (v.assignment.none()) return fail(Code::invalid, "voters: no assignment: " + std::string(text));
+  return v;
+}
+
+}  // namespace
+
+base::Result<model::Government> parse_government(std::string_view text) {
+  const auto lines = Lines::parse(text);
+  model::Government g;
+  TRY_ASSIGN(g.epoch.value, lines.need_number("epoch"));
+  if (g.epoch.value == 0) return fail(Code::invalid, "epoch: 0 is none");
+  TRY_ASSIGN(const auto voters, lines.need("voters"));
+  for (auto rest = trim(voters); !rest.empty(); rest = trim(rest)) {
+    const auto end = std::min(rest.find(' '), rest.size());
+    TRY_ASSIGN(auto voter, parse_voter(rest.substr(0, end)));
+    if (model::find_voter(g.voters, voter.assignment) != nullptr)
+      return fail(Code::invalid, "voters: one of them twice: " + to_string(voter.assignment));
+    g.voters.push_back(std::move(voter));
+    rest.remove_prefix(end);
+  }
+  if (g.voters.empty() || g.voters.size() > model::kVotersMax)
+    return fail(Code::invalid, "voters: " + std::to_string(g.voters.size()) + " of them");
+  g.writer = lines.get("writer");
+  TRY_ASSIGN(const auto leader, lines.need("leader"));
+  if (leader.empty()) return g;
+  TRY_ASSIGN(g.leader, model::parse_id<model::AssignmentId>(leader));
+  if (model::find_voter(g.voters, g.leader) == nullptr) return fail(Code::invalid, "leader: none of the voters");
+  return g;
+}
+
+std::string vote_text(const model::Vote& v) {
+  return Lines()
+      .add("promise", v.promise.value)
+      .add("token", token_text(v.token))
+      .add("assignment", to_string(v.assignment))
+      .add("server", v.server.name)
+      .add("slot", v.slot)
+      .add("can_lead", v.can_lead ? "yes" : "no")
+      .add("incarnation", v.incarnation.value)
+      .text();
+}
+
+base::Result<model::Vote> parse_vote(std::string_view text) {
+  const auto lines = Lines::parse(text);
+  model::Vote v;
+  TRY_ASSIGN(v.promise.value, lines.need_number("promise"));
+  TRY_ASSIGN(const auto token, lines.need("token"));
+  TRY_ASSIGN(v.token, parse_token(token));
+  TRY_ASSIGN(v.assignment, need_id<model::AssignmentId>(lines, "assignment"));
+  TRY_ASSIGN(v.server.name, lines.need("server"));
+  TRY(model::validate_server_id(v.server.name));
+  TRY_ASSIGN(v.slot, number_as<uint32_t>(lines.need_number("slot"), "slot"));
+  v.can_lead = lines.get("can_lead") == "yes";
+  TRY_ASSIGN(v.incarnation.value, lines.need_number("incarnation"));
+  return v;
+}
+
 std::string observed_text(const Observed& o) {
   return Lines().add("txnseq", o.txnseq.value).add("incarnation", o.incarnation.value).text();
 }

@@ -11,6 +11,7 @@
 
 #include "lib/base/check.h"
 #include "lib/model/messages.h"
+#include "lib/model/quorum.h"
 #include "lib/wire/codec.h"
 #include "lib/wire/frame.h"
 
@@ -38,6 +39,11 @@ void check_payload(std::string_view bytes) {
   decode_twice<model::Digest>(bytes);
   decode_twice<model::BulkEnd>(bytes);
   decode_twice<model::MapChanged>(bytes);
+  decode_twice<model::QuorumBeacon>(bytes);
+  decode_twice<model::QuorumBeaconReply>(bytes);
+  decode_twice<model::QuorumSuspect>(bytes);
+  decode_twice<model::QuorumSuspectReply>(bytes);
+  decode_twice<model::QuorumRelease>(bytes);
   (void)wire::decode_error(bytes);
 }
 

@@ -54,6 +54,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     case 'e': round_trip(text, coord::parse_arrival, coord::arrival_text); break;
     case 'r': round_trip(text, coord::parse_region, coord::region_text); break;
     case 's': round_trip(text, coord::parse_system, coord::system_text); break;
+    case 'g': round_trip(text, coord::parse_government, coord::government_text); break;
+    case 'V': round_trip(text, coord::parse_vote, coord::vote_text); break;
     case 'o': round_trip(text, coord::parse_observed, coord::observed_text); break;
     case 't': round_trip(text, coord::parse_task, coord::task_text); break;
     case 'd': round_trip(text, coord::parse_dropped, coord::dropped_text); break;

@@ -32,6 +32,9 @@ TEST(Layout, paths_are_those_of_the_manual) {
   EXPECT_EQ(at.config(d), "/cantle/distribution/1_orders/config");
   EXPECT_EQ(at.observed(d, ServerId{"p1"}), "/cantle/distribution/1_orders/observed/p1");
   EXPECT_EQ(at.system(d, Region{7}, ServerId{"p1"}), "/cantle/distribution/1_orders/regions/7/systems/p1");
+  EXPECT_EQ(at.government(d, Region{7}), "/cantle/distribution/1_orders/regions/7/government");
+  EXPECT_EQ(at.vote(d, Region{7}, {{3}, {120}}, ServerId{"p1"}),
+            "/cantle/distribution/1_orders/regions/7/quorums/3-120/p1");
   EXPECT_EQ(at.ring_prefix(d), "/cantle/distribution/1_orders/bell/ring-");
   EXPECT_EQ(at.op_task(model::AttemptId{}), "/cantle/tasks/op-00000000000000000000000000000000");
   EXPECT_EQ(at.dropped(model::TableUuid{}), "/cantle/dropped/00000000000000000000000000000000");
@@ -122,6 +125,43 @@ TEST(LayoutValues, the_rest_round_trips) {
   EXPECT_EQ(parse_task(task_text(t)).value(), t);
   const Dropped d{"orders", model::TxnSeq{8}};
   EXPECT_EQ(parse_dropped(dropped_text(d)).value(), d);
+}
+
+model::AssignmentId assignment_id(uint8_t n) {
+  model::AssignmentId id;
+  id.bytes[15] = n;
+  return id;
+}
+
+TEST(LayoutValues, governments_and_votes_round_trip) {
+  model::Government g{
+      {7}, assignment_id(2), {{0, {"p1"}, assignment_id(1)}, {1, {"p-2.x"}, assignment_id(2)}}, "p1/3/9"};
+  EXPECT_EQ(parse_government(government_text(g)).value(), g);
+  g.leader = {};  // nobody leads
+  EXPECT_EQ(parse_government(government_text(g)).value(), g);
+  EXPECT_EQ(government_text({{1}, {}, {{0, {"p1"}, assignment_id(1)}}, "m1"}),
+            "epoch: 1\nleader:\nvoters: 0/p1/00000000000000000000000000000001\nwriter: m1\n");
+  const model::Vote v{{8}, {{7}, {1234}}, assignment_id(1), {"p1"}, 2, true, {12000000003}};
+  EXPECT_EQ(parse_vote(vote_text(v)).value(), v);
+  EXPECT_EQ(parse_token("7-1234").value(), v.token);
+  for (const char* bad : {"", "7", "7-", "-7", "7-12x", "7-1-2"}) EXPECT_FALSE(parse_token(bad)) << bad;
+}
+
+TEST(LayoutValues, a_government_that_cannot_be_is_refused) {
+  const std::string one = "0/p1/00000000000000000000000000000001", two = "1/p2/00000000000000000000000000000002";
+  const auto text = [](const std::string& epoch, const std::string& leader, const std::string& voters) {
+    return "epoch: " + epoch + "\nleader: " + leader + "\nvoters: " + voters + "\n";
+  };
+  const std::string first = one.substr(5);
+  EXPECT_TRUE(parse_government(text("1", first, one + "  " + two)));
+  EXPECT_FALSE(parse_government(text("0", "", one)));
+  EXPECT_FALSE(parse_government(text("1", "", "")));
+  EXPECT_FALSE(parse_government(text("1", "", one + " " + one)));
+  EXPECT_FALSE(parse_government(text("1", std::string(31, '0') + "3", one)));
+  EXPECT_FALSE(parse_government(text("1", "", "0/p1")));
+  EXPECT_FALSE(parse_government(text("1", "", "0//00000000000000000000000000000001")));
+  EXPECT_FALSE(parse_government(text("1", "", "x/p1/00000000000000000000000000000001")));
+  EXPECT_FALSE(parse_government(text("1", "", "0/p1/00000000000000000000000000000000")));
 }
 
 TEST(LayoutValues, a_newer_layout_is_refused_as_an_identity_error) {

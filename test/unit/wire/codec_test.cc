@@ -6,6 +6,7 @@
 #include "lib/base/random.h"
 #include "lib/model/fields.h"
 #include "lib/model/messages.h"
+#include "lib/model/quorum.h"
 
 namespace cantle::wire {
 namespace {
@@ -94,6 +95,20 @@ TEST(Codec, brings_messages_back) {
   ASSERT_TRUE(back);
   EXPECT_EQ(back->envelope.partition, write.envelope.partition);
   EXPECT_EQ(back->records, "abc");
+}
+
+TEST(Codec, brings_beacons_and_their_answers_back) {
+  base::SeededRandom random(5);
+  const auto partition = model::PartitionId::draw(random);
+  const model::QuorumBeacon beacon{
+      {"p1"}, {7}, 41, 1700000000000, {{partition, {9}, model::AssignmentId::draw(random)}, {partition, {1}, {}}}};
+  EXPECT_EQ(*decode<model::QuorumBeacon>(encode(beacon)), beacon);
+  const model::QuorumBeaconReply reply{{"p2"}, {3}, {7}, 41, 1700000000001, {{partition, {10}}}};
+  EXPECT_EQ(*decode<model::QuorumBeaconReply>(encode(reply)), reply);
+  const model::Vote vote{{4}, {{3}, {99}}, model::AssignmentId::draw(random), {"p3"}, 2, true, {5}};
+  EXPECT_EQ(*decode<model::Vote>(encode(vote)), vote);
+  const model::Government government{{4}, vote.assignment, {{2, {"p3"}, vote.assignment}}, "p3/5/1"};
+  EXPECT_EQ(*decode<model::Government>(encode(government)), government);
 }
 
 TEST(Codec, fields_come_in_any_order_and_missing_ones_keep_their_default) {
