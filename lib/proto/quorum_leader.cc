@@ -1,0 +1,273 @@
+// Leader: requests, blocks, commit. The pipes to the other replicas are in quorum_pipes.cc.
+#include "lib/proto/quorum_leader.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "lib/base/check.h"
+#include "lib/base/testing.h"
+
+namespace cantle::proto::quorum {
+
+using base::Code;
+using base::Instant;
+using model::Lsn;
+
+namespace {
+
+constexpr base::Duration kExpireEvery = std::chrono::milliseconds(20);
+
+base::Error no_quorum(std::string text) {
+  base::Error e(Code::no_quorum, std::move(text));
+  e.retry_after_ms = kNoQuorumRetryMs;
+  return e;
+}
+
+base::Error unknown(std::string_view why) {
+  return {Code::outcome_unknown, "the write is in the log and may be committed yet: " + std::string(why)};
+}
+
+}  // namespace
+
+Leader::Leader(model::Hop self, model::Epoch epoch, model::Voters voters, Log& log, Pipeline pipeline)
+    : self_(std::move(self)), epoch_(epoch), voters_(std::move(voters)), log_(log), pipeline_(pipeline) {
+  for (const auto& v : voters_) {
+    if (v.assignment == self_.assignment) continue;
+    Peer peer;
+    peer.hop = {v.server, v.assignment};
+    peers_.push_back(std::move(peer));
+  }
+}
+
+void Leader::begin(Instant now, Effects& out) {
+  now_ = now;
+  Batch start;
+  start.id = ++last_batch_;
+  start.first = log_.end().lsn.next();
+  start.records = 1;
+  starting_ = start.id;
+  out.emplace_back(Build{start.id, model::BlockKind::epoch_start, epoch_, start.first, log_.commit()});
+  building_.emplace(start.id, std::move(start));
+  for (auto& peer : peers_) open(now, peer, out);
+}
+
+// --- requests ------------------------------------------------------------------------------------
+
+Lsn Leader::next_lsn() const {
+  if (building_.empty()) return log_.end().lsn.next();
+  const auto& last = building_.rbegin()->second;
+  return Lsn{last.first.value + last.records};
+}
+
+bool Leader::takes_writes() const {
+  return serving_ && !stopped_ && has_majority() && uncommitted_bytes_ < kUncommittedMax &&
+         uncommitted_.size() < kUncommittedBlocksMax;
+}
+
+void Leader::write(Instant now, RequestId request, uint32_t records, size_t bytes, Instant deadline, Effects& out) {
+  now_ = now;
+  const Waiting w{request, records, bytes, deadline};
+  if (takes_writes() && waiting_.empty()) return gather(w, out);
+  if (waiting_.size() >= kWaitingMax || waiting_bytes_ + bytes > kWaitingBytesMax) {
+    base::Error full(Code::overloaded, "too many writes wait for a majority of the replicas");
+    full.retry_after_ms = kNoQuorumRetryMs;
+    out.emplace_back(Reply{request, base::fail(std::move(full))});
+    return;
+  }
+  waiting_bytes_ += bytes;
+  waiting_.push_back(w);
+}
+
+void Leader::gather(const Waiting& w, Effects& out) {
+  if (batch_ && batch_->bytes + w.bytes > kBlockGather) close_batch(out);
+  if (!batch_) {
+    batch_.emplace();
+    batch_->id = ++last_batch_;
+    batch_->first = next_lsn();
+  }
+  const Lsn first{batch_->first.value + batch_->records};
+  out.emplace_back(Gather{w.id, batch_->id, epoch_, first});
+  batch_->records += w.records;
+  batch_->bytes += w.bytes;
+  batch_->requests.push_back({w.id, Lsn{first.value + w.records - 1}, w.deadline});
+}
+
+void Leader::flush(Instant now, Effects& out) {
+  now_ = now;
+  if (batch_) close_batch(out);
+}
+
+void Leader::close_batch(Effects& out) {
+  out.emplace_back(Build{batch_->id, model::BlockKind::data, epoch_, batch_->first, log_.commit()});
+  uncommitted_bytes_ += batch_->bytes;
+  const auto id = batch_->id;
+  building_.emplace(id, std::move(*batch_));
+  batch_.reset();
+}
+
+void Leader::take_waiting(Effects& out) {
+  bool any = false;
+  while (!waiting_.empty() && takes_writes()) {
+    gather(waiting_.front(), out);
+    waiting_bytes_ -= waiting_.front().bytes;
+    waiting_.pop_front();
+    any = true;
+    if (uncommitted_bytes_ + batch_->bytes >= kUncommittedMax) break;
+  }
+  if (any && batch_) close_batch(out);
+}
+
+void Leader::built(Instant now, BatchId id, const base::Result<Placed>& placed, Effects& out) {
+  now_ = now;
+  const auto it = building_.find(id);
+  CHECK(it != building_.end());
+  Batch batch = std::move(it->second);
+  building_.erase(it);
+  if (!placed) {
+    uncommitted_bytes_ -= batch.bytes;
+    if (stopped_) return;
+    for (const auto& r : batch.requests) out.emplace_back(Reply{r.id, base::fail(placed.error())});
+    if (starting_ == id) out.emplace_back(CannotLead{placed.error().text});
+    return;
+  }
+  CHECK(placed->first == batch.first);
+  log_.append(placed->first, placed->end);
+  if (stopped_) return;  // its requests have their answers
+  if (starting_ == id) start_ = placed->first;
+  const Kept block{placed->first, placed->end, placed->bytes};
+  kept_.push_back(block);
+  kept_bytes_ += block.bytes;
+  uncommitted_.push_back({batch.first, placed->end, batch.bytes});
+  for (auto& r : batch.requests) requests_.push_back(r);
+  send_new(now, block, out);
+  forget(out);
+}
+
+void Leader::durable(Instant now, Effects& out) {
+  now_ = now;
+  if (stopped_) return;
+  commit(now, out);
+  for (auto& peer : peers_)
+    if (peer.state == PeerState::trailing) go_on(now, peer, out);
+  forget(out);
+}
+
+// --- commit --------------------------------------------------------------------------------------
+
+void Leader::commit(Instant now, Effects& out) {
+  if (stopped_ || !start_) return;
+  std::vector<Lsn> have;
+  have.reserve(peers_.size());
+  for (const auto& peer : peers_) have.push_back(peer.acked.lsn);
+  std::sort(have.begin(), have.end(), std::greater<>());
+  const size_t others = voters_.size() / 2;  // with the leader a majority
+  Lsn lsn = log_.durable().lsn;
+  if (others > 0 && !MUTANT("commit_alone")) lsn = std::min(lsn, have[others - 1]);
+  if (MUTANT("commit_before_own_sync") && others > 0) lsn = have[others - 1];
+  // What was written under older epochs counts when the epoch start does, never by itself (S14).
+  if (lsn < *start_ && !MUTANT("count_older_epochs")) return;
+  if (!log_.commit(lsn)) return;
+  out.emplace_back(Commit{lsn});
+  if (!serving_) {
+    serving_ = true;
+    out.emplace_back(Serving{epoch_});
+  }
+  while (!uncommitted_.empty() && uncommitted_.front().end.lsn <= lsn) {
+    uncommitted_bytes_ -= uncommitted_.front().bytes;
+    uncommitted_.pop_front();
+  }
+  while (!requests_.empty() && requests_.front().last <= lsn) {
+    out.emplace_back(Reply{requests_.front().id, Written{epoch_, requests_.front().last}});
+    requests_.pop_front();
+  }
+  for (auto& peer : peers_) {
+    peer.notice = now + kNoticeAfter;
+    peer.notice_every = kNoticeRepeat;
+  }
+  take_waiting(out);
+}
+
+// --- time ----------------------------------------------------------------------------------------
+
+void Leader::expire(Instant now, Effects& out) {
+  if (now < expire_at_) return;
+  expire_at_ = now + kExpireEvery;
+  const auto none =
+      no_quorum(has_majority() ? "the leader has not served yet" : "a majority of the replicas is missing");
+  for (auto it = waiting_.begin(); it != waiting_.end();) {
+    if (now < it->deadline) {
+      ++it;
+      continue;
+    }
+    out.emplace_back(Reply{it->id, base::fail(none)});
+    waiting_bytes_ -= it->bytes;
+    it = waiting_.erase(it);
+  }
+  std::erase_if(requests_, [&](const Request& r) {
+    if (now < r.deadline) return false;
+    out.emplace_back(Reply{r.id, base::fail(unknown("no majority of the replicas had it in time"))});
+    return true;
+  });
+}
+
+void Leader::tick(Instant now, Effects& out) {
+  now_ = now;
+  if (stopped_) return;
+  expire(now, out);
+  for (auto& peer : peers_)
+    if (peer.state == PeerState::waiting && now >= peer.again) open(now, peer, out);
+  for (size_t i = 0; i < peers_.size(); ++i) {
+    auto& peer = peers_[i];
+    const bool sends = peer.state == PeerState::joined || peer.state == PeerState::trailing;
+    if (!sends || peer.flight.empty() || now < peer.flight.front().sent + deadline_of(peer)) continue;
+    // In a chain the first of those that are late is the cause; those behind it get their time anew.
+    if (peer.state == PeerState::joined && pipeline_ == Pipeline::chain) {
+      const auto late = std::find_if(order_.begin(), order_.end(), [&](size_t at) {
+        const auto& p = peers_[at];
+        return !p.flight.empty() && now >= p.flight.front().sent + deadline_of(p);
+      });
+      take_out(now, peers_[*late], "it did not acknowledge in time", out);
+    } else {
+      take_out(now, peer, "it did not acknowledge in time", out);
+    }
+    break;
+  }
+  for (auto& peer : peers_)
+    if (peer.state == PeerState::trailing) go_on(now, peer, out);
+  notices(now, out);
+  forget(out);
+}
+
+Instant Leader::next_tick() const {
+  constexpr auto kIdle = std::chrono::milliseconds(100);
+  Instant next = now_ + kIdle;
+  if (!waiting_.empty() || !requests_.empty()) next = std::min(next, std::max(expire_at_, now_));
+  for (const auto& peer : peers_) {
+    if (peer.state == PeerState::waiting) next = std::min(next, peer.again);
+    if (!peer.flight.empty()) next = std::min(next, peer.flight.front().sent + deadline_of(peer));
+    const bool open = peer.state == PeerState::joined || peer.state == PeerState::trailing;
+    if (open && peer.commit < log_.commit()) next = std::min(next, std::max(peer.notice, told_at_ + kNoticeAfter));
+  }
+  return next;
+}
+
+void Leader::stop(const base::Error& why, Effects& out) {
+  if (stopped_) return;
+  stopped_ = true;
+  const auto none = [&](RequestId id) { out.emplace_back(Reply{id, base::fail(why)}); };
+  const auto maybe = [&](RequestId id) { out.emplace_back(Reply{id, base::fail(unknown(why.text))}); };
+  for (const auto& r : requests_) maybe(r.id);
+  // A Build that is on its way to the store will be in the log.
+  for (const auto& [id, batch] : building_)
+    for (const auto& r : batch.requests) maybe(r.id);
+  if (batch_)
+    for (const auto& r : batch_->requests) none(r.id);
+  for (const auto& w : waiting_) none(w.id);
+  requests_.clear();
+  waiting_.clear();
+  batch_.reset();
+  if (!kept_.empty()) out.emplace_back(ForgetBlocks{kept_.back().end.lsn});
+  kept_.clear();
+}
+
+}  // namespace cantle::proto::quorum

@@ -1,0 +1,199 @@
+// Leader: what the leader of a quorum table's partition does in one epoch: takeover, pipeline, commit,
+// resynchronisation of its replicas (design/replication.md).
+//
+// Use
+//   Leader leader(self, epoch, voters, log, options);
+//   leader.begin(now, out);                        // after the government was won: the epoch start
+//   leader.write(now, request, records, bytes, deadline, out);  leader.flush(now, out);   // at the end of a turn
+//   leader.durable(now, out);                      // after log.durable(…)
+//   leader.acked(now, ack, out) …
+//   leader.stop(error, out);                       // resigned or deposed: every request is answered
+// It lives as long as the epoch; a renewal is a new Leader.
+//
+// A replica's pipe: opened; where its log parts from ours is found by epochs and checked by checksum; what lies behind
+// is cut; what it misses is sent from the journal, block after block (trailing), until what it misses is among the
+// blocks kept in memory: then it is joined, and gets each block as it is built. chain: the leader sends to the first
+// joined replica, which passes it on; star: to each. One that misses its deadline is taken out, opened anew, and what
+// the others have not acknowledged is sent to them again.
+//
+// Invariants
+//   * Committed is what is durable on a majority of the voters, the leader among them, and not before the epoch start
+//   is
+//     (S14); an acknowledgement counts only with the checksum of the block that was sent.
+//   * Every write() ends with one Reply: ok only once committed; outcome_unknown once it is in a block; else it did not
+//     happen.
+//   * A replica's error, silence or nonsense never fails a write that a majority has.
+//   * No commit counts voters that are not in the government (`joined` is only who gets blocks at once).
+#pragma once
+
+#include <deque>
+#include <map>
+#include <optional>
+#include <vector>
+
+#include "lib/proto/quorum_log.h"
+#include "lib/proto/quorum_types.h"
+
+namespace cantle::proto::quorum {
+
+constexpr base::Duration kHopDeadline = std::chrono::milliseconds(100);
+constexpr base::Duration kDeadlineMost = std::chrono::seconds(2);
+constexpr base::Duration kOpenTimeout = std::chrono::milliseconds(500);  // the shell's, for opens and cuts
+constexpr base::Duration kReopenFirst = std::chrono::milliseconds(50), kReopenMost = std::chrono::seconds(1);
+constexpr base::Duration kNoticeAfter = std::chrono::milliseconds(2);     // of a commit that no block told
+constexpr base::Duration kNoticeRepeat = std::chrono::milliseconds(100);  // doubled up to kReopenMost
+constexpr size_t kBlockGather = size_t{1} << 20;  // a block is closed when it has that many bytes
+constexpr size_t kUncommittedMax = size_t{16} << 20;
+constexpr size_t kUncommittedBlocksMax = 1024;
+constexpr size_t kKeptMax = size_t{32} << 20;  // blocks kept to be sent again
+constexpr size_t kOldBytes = size_t{4} << 20;  // of the journal, sent to a trailing replica at a time
+constexpr size_t kWaitingMax = 16384;          // writes that wait outside the log
+constexpr size_t kWaitingBytesMax = size_t{64} << 20;
+constexpr uint32_t kNoQuorumRetryMs = 100;
+
+enum class Pipeline : uint8_t { chain, star };
+
+class Leader {
+ public:
+  Leader(model::Hop self, model::Epoch epoch, model::Voters voters, Log& log, Pipeline pipeline);
+
+  void begin(base::Instant now, Effects& out);
+  void write(base::Instant now, RequestId request, uint32_t records, size_t bytes, base::Instant deadline,
+             Effects& out);
+  void flush(base::Instant now, Effects& out);
+  // What Build led to: where the block stands, or why there is none.
+  struct Placed {
+    model::Lsn first;
+    model::LogPoint end;
+    size_t bytes = 0;
+  };
+  void built(base::Instant now, BatchId batch, const base::Result<Placed>& placed, Effects& out);
+  void durable(base::Instant now, Effects& out);
+  void opened(base::Instant now, const model::Hop& peer, uint64_t generation,
+              const base::Result<model::PipeOpenReply>& reply, Effects& out);
+  void point_found(base::Instant now, const model::Hop& peer, uint64_t generation,
+                   const base::Result<model::LogPoint>& point, Effects& out);
+  // The ends of the blocks that were sent, in order.  not_found: the journal does not go back so far.
+  void old_sent(base::Instant now, const model::Hop& peer, uint64_t generation,
+                const base::Result<std::vector<model::LogPoint>>& sent, Effects& out);
+  void acked(base::Instant now, const model::PipeAck& ack, Effects& out);
+  void link_lost(base::Instant now, const model::ServerId& server, Effects& out);
+  void tick(base::Instant now, Effects& out);
+  void stop(const base::Error& why, Effects& out);
+
+  model::Epoch epoch() const { return epoch_; }
+  const model::Hop& self() const { return self_; }
+  // The epoch start is committed: it may answer.
+  bool serving() const { return serving_; }
+  bool stopped() const { return stopped_; }
+  // Replicas, itself among them, that can take a block now.
+  size_t reachable() const;
+  bool has_majority() const { return majority(reachable()); }
+  base::Instant next_tick() const;
+
+  enum class PeerState : uint8_t { waiting, opening, finding, cutting, trailing, joined, outside, faulted };
+  struct PeerStatus {
+    model::Hop hop;
+    PeerState state = PeerState::waiting;
+    model::LogPoint acked;
+    std::string why;
+  };
+  std::vector<PeerStatus> peers() const;
+
+ private:
+  struct Flight {
+    model::LogPoint end;
+    base::Instant sent;
+    size_t bytes = 0;
+  };
+  struct Peer {
+    model::Hop hop;
+    PeerState state = PeerState::waiting;
+    uint64_t generation = 0;
+    base::Instant again{};  // open, or notice
+    base::Duration backoff = kReopenFirst;
+    model::LogPoint end;      // as its open said
+    model::LogPoint matched;  // sent from behind here
+    model::LogPoint acked;    // durable there
+    model::Lsn commit;
+    std::deque<Flight> flight;
+    bool reading = false;  // SendOld is not answered yet
+    bool cut = false;      // was asked of it since it was opened
+    base::Duration took = std::chrono::milliseconds(1);
+    base::Instant resent{};
+    base::Instant notice{};
+    base::Duration notice_every = kNoticeRepeat;
+    std::string why;
+  };
+  struct Kept {
+    model::Lsn first;
+    model::LogPoint end;
+    size_t bytes = 0;
+  };
+  struct Request {
+    RequestId id = 0;
+    model::Lsn last;
+    base::Instant deadline;
+  };
+  struct Waiting {
+    RequestId id = 0;
+    uint32_t records = 0;
+    size_t bytes = 0;
+    base::Instant deadline;
+  };
+  struct Batch {
+    BatchId id = 0;
+    model::Lsn first;
+    uint32_t records = 0;
+    size_t bytes = 0;
+    std::vector<Request> requests;
+  };
+
+  Peer* find(const model::Hop& hop);
+  bool majority(size_t n) const { return n >= voters_.size() / 2 + 1; }
+  bool takes_writes() const;
+  void gather(const Waiting& w, Effects& out);
+  void close_batch(Effects& out);
+  void take_waiting(Effects& out);
+  void open(base::Instant now, Peer& peer, Effects& out);
+  void reopen(base::Instant now, Peer& peer, std::string why, Effects& out);
+  void match(base::Instant now, Peer& peer, Effects& out);
+  void start_sending(base::Instant now, Peer& peer, const model::LogPoint& from, Effects& out);
+  void go_on(base::Instant now, Peer& peer, Effects& out);
+  bool kept_from(const model::Lsn& first) const;
+  void send_kept(base::Instant now, Peer& peer, const model::Lsn& from, Effects& out);
+  void send_new(base::Instant now, const Kept& block, Effects& out);
+  void resend(base::Instant now, Peer& peer, Effects& out);
+  void take_out(base::Instant now, Peer& peer, std::string why, Effects& out);
+  base::Duration deadline_of(const Peer& peer) const;
+  model::Lsn next_lsn() const;
+  void commit(base::Instant now, Effects& out);
+  void expire(base::Instant now, Effects& out);
+  void notices(base::Instant now, Effects& out);
+  void forget(Effects& out);
+
+  model::Hop self_;
+  model::Epoch epoch_;
+  model::Voters voters_;
+  Log& log_;
+  Pipeline pipeline_;
+  std::vector<Peer> peers_;    // the other voters
+  std::vector<size_t> order_;  // joined ones, in the order of the chain
+  uint64_t generation_ = 0;
+  std::optional<model::Lsn> start_;  // LSN of the epoch start
+  bool serving_ = false, stopped_ = false;
+  BatchId last_batch_ = 0;
+  std::optional<BatchId> starting_;  // the epoch start's batch
+  std::optional<Batch> batch_;
+  std::map<BatchId, Batch> building_;
+  std::deque<Kept> kept_;
+  size_t kept_bytes_ = 0, uncommitted_bytes_ = 0;
+  std::deque<Kept> uncommitted_;
+  std::deque<Request> requests_;  // in blocks, by LSN
+  std::deque<Waiting> waiting_;   // outside the log
+  size_t waiting_bytes_ = 0;
+  base::Instant told_at_{};  // when a block last told the commit
+  base::Instant now_{}, expire_at_{};
+};
+
+}  // namespace cantle::proto::quorum

@@ -1,0 +1,311 @@
+// Leader: the pipes to the other replicas: opening, the last common block, what they miss, the chain.
+#include <algorithm>
+#include <utility>
+
+#include "lib/proto/quorum_leader.h"
+
+namespace cantle::proto::quorum {
+
+using base::Code;
+using base::Duration;
+using base::Instant;
+using model::LogPoint;
+using model::Lsn;
+
+namespace {
+constexpr Duration kResendEvery = std::chrono::milliseconds(50);
+}
+
+Leader::Peer* Leader::find(const model::Hop& hop) {
+  for (auto& peer : peers_)
+    if (peer.hop == hop) return &peer;
+  return nullptr;
+}
+
+size_t Leader::reachable() const {
+  size_t n = 1;
+  for (const auto& peer : peers_)
+    if (peer.state == PeerState::joined || peer.state == PeerState::trailing) ++n;
+  return n;
+}
+
+std::vector<Leader::PeerStatus> Leader::peers() const {
+  std::vector<PeerStatus> out;
+  out.reserve(peers_.size());
+  for (const auto& p : peers_) out.push_back({p.hop, p.state, p.acked, p.why});
+  return out;
+}
+
+// --- where the logs part ---------------------------------------------------------------------------
+
+void Leader::open(Instant, Peer& peer, Effects& out) {
+  peer.state = PeerState::opening;
+  peer.generation = ++generation_;
+  peer.flight.clear();
+  peer.reading = peer.cut = false;
+  out.emplace_back(SendOpen{peer.hop, epoch_, peer.generation, log_.commit()});
+}
+
+void Leader::reopen(Instant now, Peer& peer, std::string why, Effects&) {
+  std::erase(order_, static_cast<size_t>(&peer - peers_.data()));
+  peer.state = PeerState::waiting;
+  peer.why = std::move(why);
+  peer.flight.clear();
+  peer.reading = false;
+  peer.again = now + peer.backoff;
+  peer.backoff = std::min(peer.backoff * 2, kReopenMost);
+}
+
+void Leader::opened(Instant now, const model::Hop& hop, uint64_t generation,
+                    const base::Result<model::PipeOpenReply>& reply, Effects& out) {
+  now_ = now;
+  Peer* peer = find(hop);
+  if (stopped_ || peer == nullptr || peer->generation != generation) return;
+  if (peer->state != PeerState::opening && peer->state != PeerState::cutting) return;
+  if (!reply) return reopen(now, *peer, reply.error().text, out);
+  if (reply->refused.value != 0) {
+    out.emplace_back(MetPromise{reply->refused});
+    return reopen(now, *peer, "it promised epoch " + std::to_string(reply->refused.value), out);
+  }
+  if (reply->faulted) {
+    peer->why = "it wants an operator";
+    peer->state = PeerState::faulted;
+    return;
+  }
+  peer->end = reply->end;
+  peer->commit = reply->commit;
+  const Lsn common = last_common(log_.end(), log_.epochs(), reply->end, reply->epochs);
+  if (common.value == 0) {
+    point_found(now, hop, generation, LogPoint{}, out);
+    return;
+  }
+  peer->state = PeerState::finding;
+  if (const auto ours = log_.recent(common))
+    point_found(now, hop, generation, *ours, out);
+  else
+    out.emplace_back(FindPoint{hop, generation, common});
+}
+
+void Leader::point_found(Instant now, const model::Hop& hop, uint64_t generation, const base::Result<LogPoint>& point,
+                         Effects& out) {
+  now_ = now;
+  Peer* peer = find(hop);
+  if (stopped_ || peer == nullptr || peer->generation != generation) return;
+  if (peer->state != PeerState::finding && peer->state != PeerState::opening && peer->state != PeerState::cutting)
+    return;
+  if (!point) {
+    peer->why = point.error().text;
+    if (point.error().code != Code::not_found) return reopen(now, *peer, peer->why, out);
+    peer->state = PeerState::outside;
+    out.emplace_back(Say{base::Level::warn, "outside the session",
+                         peer->hop.server.name + " needs a snapshot: " + point.error().text});
+    return;
+  }
+  if (peer->end == *point) return start_sending(now, *peer, *point, out);
+  if (peer->end.lsn == point->lsn) {
+    // One leader appended in an epoch, so this is not the work of a fault that we know.
+    peer->state = PeerState::faulted;
+    peer->why = "its block at LSN " + std::to_string(point->lsn.value) + " has another checksum than ours";
+    out.emplace_back(Faulted{peer->hop.server.name + ": " + peer->why});
+    return;
+  }
+  if (std::exchange(peer->cut, true)) return reopen(now, *peer, "its log was not cut where we asked", out);
+  peer->state = PeerState::cutting;
+  out.emplace_back(SendCut{peer->hop, epoch_, peer->generation, peer->end, *point});
+}
+
+// --- what it misses ------------------------------------------------------------------------------
+
+void Leader::start_sending(Instant now, Peer& peer, const LogPoint& from, Effects& out) {
+  peer.state = PeerState::trailing;
+  peer.why.clear();
+  peer.backoff = kReopenFirst;
+  peer.matched = peer.acked = from;
+  peer.again = now;
+  peer.notice = now + kNoticeAfter;
+  peer.notice_every = kNoticeRepeat;
+  commit(now, out);
+  go_on(now, peer, out);
+  take_waiting(out);  // a majority may be back
+}
+
+bool Leader::kept_from(const Lsn& first) const {
+  if (kept_.empty()) return first == log_.end().lsn.next();
+  return first >= kept_.front().first;
+}
+
+void Leader::go_on(Instant now, Peer& peer, Effects& out) {
+  if (peer.state != PeerState::trailing || peer.reading) return;
+  const Lsn next = peer.matched.lsn.next();
+  if (kept_from(next)) {
+    peer.state = PeerState::joined;
+    order_.push_back(static_cast<size_t>(&peer - peers_.data()));
+    return send_kept(now, peer, next, out);
+  }
+  if (!peer.flight.empty() || next > log_.durable().lsn || now < peer.again) return;
+  peer.reading = true;
+  out.emplace_back(SendOld{peer.hop, epoch_, peer.generation, log_.commit(), next, kOldBytes});
+}
+
+void Leader::old_sent(Instant now, const model::Hop& hop, uint64_t generation,
+                      const base::Result<std::vector<LogPoint>>& sent, Effects& out) {
+  now_ = now;
+  Peer* peer = find(hop);
+  if (stopped_ || peer == nullptr || peer->generation != generation || !peer->reading) return;
+  peer->reading = false;
+  if (!sent && sent.error().code == Code::not_found) {
+    peer->state = PeerState::outside;
+    peer->why = sent.error().text;
+    out.emplace_back(
+        Say{base::Level::warn, "outside the session", peer->hop.server.name + " needs a snapshot: " + peer->why});
+    return;
+  }
+  if (!sent) return reopen(now, *peer, sent.error().text, out);
+  for (const auto& end : *sent) peer->flight.push_back({end, now, 0});
+  if (sent->empty())
+    peer->again = now + kReopenFirst;
+  else
+    peer->matched = sent->back();
+  go_on(now, *peer, out);
+}
+
+void Leader::send_kept(Instant now, Peer& peer, const Lsn& from, Effects& out) {
+  for (const auto& block : kept_) {
+    if (block.first < from) continue;
+    out.emplace_back(SendBlock{peer.hop, {}, epoch_, peer.generation, log_.commit(), block.end.lsn});
+    peer.flight.push_back({block.end, now, block.bytes});
+    peer.matched = block.end;
+  }
+}
+
+// --- the pipeline ----------------------------------------------------------------------------------
+
+void Leader::send_new(Instant now, const Kept& block, Effects& out) {
+  if (order_.empty()) return;
+  std::vector<model::Hop> route;
+  for (const size_t at : order_) {
+    auto& peer = peers_[at];
+    route.push_back(peer.hop);
+    peer.flight.push_back({block.end, now, block.bytes});
+    peer.matched = block.end;
+  }
+  told_at_ = now;
+  if (pipeline_ == Pipeline::chain) {
+    const auto first = route.front();
+    route.erase(route.begin());
+    out.emplace_back(SendBlock{first, std::move(route), epoch_, generation_, log_.commit(), block.end.lsn});
+    return;
+  }
+  for (const auto& hop : route) out.emplace_back(SendBlock{hop, {}, epoch_, generation_, log_.commit(), block.end.lsn});
+}
+
+Duration Leader::deadline_of(const Peer& peer) const {
+  if (peer.state == PeerState::trailing) return kDeadlineMost;
+  const size_t hops = pipeline_ == Pipeline::star ? 1 : std::max<size_t>(1, order_.size());
+  return std::min<Duration>(kHopDeadline * static_cast<int>(hops) + 4 * peer.took, kDeadlineMost);
+}
+
+void Leader::acked(Instant now, const model::PipeAck& ack, Effects& out) {
+  now_ = now;
+  Peer* peer = find({ack.envelope.from, ack.envelope.from_assignment});
+  if (stopped_ || peer == nullptr || ack.epoch != epoch_) return;
+  if (ack.refused.value != 0) {
+    out.emplace_back(MetPromise{ack.refused});
+    if (peer->state == PeerState::joined || peer->state == PeerState::trailing)
+      take_out(now, *peer, "it promised epoch " + std::to_string(ack.refused.value), out);
+    return;
+  }
+  if (peer->state != PeerState::joined && peer->state != PeerState::trailing) return;
+  if (ack.generation < peer->generation) return;
+  if (!ack.error.empty()) return take_out(now, *peer, ack.error, out);
+  if (ack.commit > peer->commit) {
+    peer->commit = ack.commit;
+    peer->notice_every = kNoticeRepeat;
+  }
+  // Only a block that was sent, with its checksum.
+  const auto it =
+      std::find_if(peer->flight.begin(), peer->flight.end(), [&](const Flight& f) { return f.end == ack.durable; });
+  if (it != peer->flight.end()) {
+    const auto took = now - it->sent;
+    peer->took = (peer->took * 7 + took) / 8;
+    peer->acked = ack.durable;
+    peer->flight.erase(peer->flight.begin(), it + 1);
+    commit(now, out);
+    go_on(now, *peer, out);
+    forget(out);
+  } else if (ack.durable.lsn > peer->acked.lsn) {
+    return take_out(now, *peer, "it acknowledged a block that it was not sent", out);
+  }
+  if (ack.gap) resend(now, *peer, out);
+}
+
+// What it has not acknowledged, straight to it.
+void Leader::resend(Instant now, Peer& peer, Effects& out) {
+  if (now < peer.resent + kResendEvery || peer.flight.empty()) return;
+  peer.resent = now;
+  if (peer.state != PeerState::joined || kept_.empty() || kept_.front().end.lsn > peer.flight.front().end.lsn)
+    return take_out(now, peer, "it misses blocks", out);
+  auto flight = peer.flight.begin();
+  for (const auto& block : kept_) {
+    if (flight == peer.flight.end()) break;
+    if (block.end != flight->end) continue;
+    flight->sent = now;
+    ++flight;
+    out.emplace_back(SendBlock{peer.hop, {}, epoch_, generation_, log_.commit(), block.end.lsn});
+  }
+}
+
+void Leader::take_out(Instant now, Peer& peer, std::string why, Effects& out) {
+  const auto at = std::find(order_.begin(), order_.end(), static_cast<size_t>(&peer - peers_.data()));
+  std::vector<size_t> behind;
+  if (pipeline_ == Pipeline::chain && at != order_.end()) behind.assign(at + 1, order_.end());
+  reopen(now, peer, std::move(why), out);
+  // What went through it may not have reached those behind it.
+  for (const size_t i : behind) {
+    peers_[i].resent = {};
+    resend(now, peers_[i], out);
+  }
+}
+
+void Leader::link_lost(Instant now, const model::ServerId& server, Effects& out) {
+  now_ = now;
+  if (stopped_) return;
+  for (auto& peer : peers_)
+    if (peer.hop.server == server && (peer.state == PeerState::joined || peer.state == PeerState::trailing))
+      take_out(now, peer, "the connection was lost", out);
+}
+
+void Leader::notices(Instant now, Effects& out) {
+  if (now < told_at_ + kNoticeAfter) return;
+  for (auto& peer : peers_) {
+    if (peer.state != PeerState::joined && peer.state != PeerState::trailing) continue;
+    if (peer.commit >= log_.commit() || now < peer.notice) continue;
+    out.emplace_back(SendCommit{peer.hop, epoch_, generation_, log_.commit(), peer.acked});
+    peer.notice = now + peer.notice_every;
+    peer.notice_every = std::min<Duration>(peer.notice_every * 2, kReopenMost);
+  }
+}
+
+void Leader::forget(Effects& out) {
+  Lsn through;
+  const bool trailing =
+      std::any_of(peers_.begin(), peers_.end(), [](const Peer& p) { return p.state == PeerState::trailing; });
+  while (!kept_.empty()) {
+    const auto& block = kept_.front();
+    if (block.end.lsn > log_.durable().lsn) break;
+    const auto behind =
+        std::find_if(order_.begin(), order_.end(), [&](size_t at) { return peers_[at].acked.lsn < block.end.lsn; });
+    if (behind != order_.end()) {
+      if (kept_bytes_ <= kKeptMax) break;
+      take_out(now_, peers_[*behind], "it is too far behind", out);
+      continue;
+    }
+    if (trailing && kept_bytes_ <= kKeptMax / 2) break;
+    through = block.end.lsn;
+    kept_bytes_ -= block.bytes;
+    kept_.pop_front();
+  }
+  if (through.value != 0) out.emplace_back(ForgetBlocks{through});
+}
+
+}  // namespace cantle::proto::quorum

@@ -1,0 +1,158 @@
+// What the machines of a quorum table's replica (quorum_follower.h, quorum_leader.h) ask for.
+//
+// Bytes stay with the shell: it keeps the requests of clients (RequestId), the messages of other servers that wait for
+// an answer (CallId), the records gathered into one block (BatchId), and the blocks that the leader may have to send
+// again, by the LSN of their last record.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "lib/base/log.h"
+#include "lib/base/result.h"
+#include "lib/base/time.h"
+#include "lib/model/block.h"
+#include "lib/model/pipe.h"
+
+namespace cantle::proto::quorum {
+
+using RequestId = uint64_t;
+using CallId = uint64_t;
+using BatchId = uint64_t;  // drawn by the machine
+
+// --- the own log ---------------------------------------------------------------------------------
+// Encode the request's records at the end of the batch's payload, with versions of this epoch from this LSN on.
+struct Gather {
+  RequestId request = 0;
+  BatchId batch = 0;
+  model::Epoch epoch;
+  model::Lsn first;
+};
+// Build the batch's block at the end of the log, which must be right before `first`; answered at once with built(). A
+// batch without a Gather has no records of clients: an epoch start.
+struct Build {
+  BatchId batch = 0;
+  model::BlockKind kind = model::BlockKind::data;
+  model::Epoch epoch;
+  model::Lsn first, commit;
+};
+// Append the block of this pipe.block as it is; answered with take_failed(), or it becomes durable.
+struct Take {
+  CallId call = 0;
+};
+struct Truncate {
+  model::LogPoint keep;
+};  // durably; answered with truncated()
+struct Commit {
+  model::Lsn lsn;
+};  // what is durable up to here may be read
+
+// --- other replicas ------------------------------------------------------------------------------
+struct SendOpen {
+  model::Hop to;
+  model::Epoch epoch;
+  uint64_t generation = 0;
+  model::Lsn commit;
+};  // answered with opened()
+struct SendCut {
+  model::Hop to;
+  model::Epoch epoch;
+  uint64_t generation = 0;
+  model::LogPoint end, keep;
+};  // answered with opened()
+// A block that the leader built, by the LSN of its last record.
+struct SendBlock {
+  model::Hop to;
+  std::vector<model::Hop> route;
+  model::Epoch epoch;
+  uint64_t generation = 0;
+  model::Lsn commit, last;
+};
+struct ForgetBlocks {
+  model::Lsn through;
+};  // those are sent no more
+struct SendCommit {
+  model::Hop to;
+  model::Epoch epoch;
+  uint64_t generation = 0;
+  model::Lsn commit;
+  model::LogPoint agreed;
+};
+// Blocks from the journal, from the one that begins at `from` on, at most so many bytes of them (one always);
+// answered with old_sent().
+struct SendOld {
+  model::Hop to;
+  model::Epoch epoch;
+  uint64_t generation = 0;
+  model::Lsn commit, from;
+  size_t bytes = 0;
+};
+struct FindPoint {
+  model::Hop peer;
+  uint64_t generation = 0;
+  model::Lsn lsn;
+};  // of the own block that ends there; answered with point_found()
+
+struct AnswerOpen {
+  CallId call = 0;
+  base::Result<model::PipeOpenReply> reply;
+};  // to a pipe.open or pipe.cut
+struct SendAck {
+  model::Hop to;
+  model::Epoch epoch;
+  uint64_t generation = 0;
+  model::Epoch refused;
+  bool gap = false;
+  std::string error;
+  model::LogPoint durable;
+  model::Lsn commit;
+};
+struct Forward {
+  CallId call = 0;
+  model::Hop to;
+  std::vector<model::Hop> route;
+};  // the pipe.block, as it came
+struct Release {
+  CallId call = 0;
+};  // its bytes are needed no more
+
+// --- clients -------------------------------------------------------------------------------------
+struct Written {
+  model::Epoch epoch;
+  model::Lsn last;  // of the request's records
+};
+struct Reply {
+  RequestId request = 0;
+  base::Result<Written> result;
+};
+
+// --- whoever decides about leaders -----------------------------------------------------------------
+struct Serving {
+  model::Epoch epoch;
+};  // the epoch start is committed: what the log holds is what there is
+struct MetPromise {
+  model::Epoch promise;
+};  // a replica promised a higher epoch than that of this leader
+struct CannotLead {
+  std::string why;
+};  // its own disk refuses
+struct Accepted {
+  model::Hop leader;
+  model::Epoch epoch;
+};  // a leader's pipe was opened here
+struct Faulted {
+  std::string why;
+};  // an operator should look
+struct Say {
+  base::Level level = base::Level::warn;
+  std::string what, text;
+};
+
+using Effect = std::variant<Gather, Build, Take, Truncate, Commit, SendOpen, SendCut, SendBlock, ForgetBlocks,
+                            SendCommit, SendOld, FindPoint, AnswerOpen, SendAck, Forward, Release, Reply, Serving,
+                            MetPromise, CannotLead, Accepted, Faulted, Say>;
+using Effects = std::vector<Effect>;
+
+}  // namespace cantle::proto::quorum

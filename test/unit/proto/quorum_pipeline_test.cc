@@ -1,0 +1,211 @@
+// The write pipeline of a quorum table: Log, Follower and Leader, alone and on a few nodes under faults.
+#include <gtest/gtest.h>
+
+#include "test/unit/proto/pipeline_world.h"
+
+namespace cantle::proto::quorum {
+namespace {
+
+using model::Epoch;
+using model::EpochStart;
+using model::LogPoint;
+using model::Lsn;
+
+LogPoint at(uint64_t epoch, uint64_t lsn) { return {Epoch{epoch}, Lsn{lsn}, static_cast<uint32_t>(epoch * 100 + lsn)}; }
+std::vector<EpochStart> table(std::initializer_list<std::pair<uint64_t, uint64_t>> starts) {
+  std::vector<EpochStart> out;
+  for (const auto& [epoch, first] : starts) out.push_back({Epoch{epoch}, Lsn{first}});
+  return out;
+}
+
+TEST(LastCommon, IsWhereTheNewestCommonEpochEndsInTheShorterLog) {
+  const auto a = table({{1, 1}, {3, 10}}), b = table({{1, 1}, {2, 6}});
+  EXPECT_EQ(last_common(at(3, 20), a, at(2, 8), b).value, 5U);  // b left epoch 1 at 5
+  EXPECT_EQ(last_common(at(3, 20), a, at(1, 7), table({{1, 1}})).value, 7U);
+  EXPECT_EQ(last_common(at(3, 20), a, at(3, 15), a).value, 15U);
+  EXPECT_EQ(last_common(at(3, 12), a, at(3, 15), a).value, 12U);
+  EXPECT_EQ(last_common(at(3, 12), a, LogPoint{}, {}).value, 0U);
+  EXPECT_EQ(last_common(at(4, 3), table({{4, 1}}), at(5, 2), table({{5, 1}})).value, 0U);
+  // A child's log begins behind its parent's cut.
+  EXPECT_EQ(last_common(at(7, 120), table({{7, 101}}), at(6, 110), table({{6, 101}})).value, 100U);
+}
+
+TEST(QuorumLog, KeepsEpochsAndForgetsThemWhenTheyAreCut) {
+  Log log({}, {}, {});
+  log.append(Lsn{1}, at(1, 4));
+  log.append(Lsn{5}, at(2, 5));
+  log.append(Lsn{6}, at(2, 9));
+  EXPECT_EQ(log.epochs(), table({{1, 1}, {2, 5}}));
+  log.durable(at(2, 9));
+  EXPECT_TRUE(log.commit(Lsn{4}));
+  EXPECT_FALSE(log.commit(Lsn{3}));
+  EXPECT_EQ(log.recent(Lsn{5}), at(2, 5));
+  log.truncate(at(1, 4));
+  EXPECT_EQ(log.epochs(), table({{1, 1}}));
+  EXPECT_EQ(log.end(), at(1, 4));
+  EXPECT_FALSE(log.recent(Lsn{5}));
+}
+
+// One follower, by hand.
+struct FollowerRig {
+  FollowerRig(LogPoint end, Lsn commit, std::vector<EpochStart> epochs) : log(end, commit, std::move(epochs)) {}
+  Log log;
+  Follower follower{log};
+  Effects out;
+  base::Instant now{1s};
+  model::Hop from{{"p1"}, {}};
+
+  model::Envelope envelope() const {
+    model::Envelope e;
+    e.from = from.server;
+    e.from_assignment = from.assignment;
+    return e;
+  }
+  void open(uint64_t epoch, uint64_t generation, uint64_t commit) {
+    out.clear();
+    follower.open(now, ++calls, {envelope(), Epoch{epoch}, generation, Lsn{commit}}, out);
+  }
+  void cut(uint64_t epoch, uint64_t generation, LogPoint end, LogPoint keep) {
+    out.clear();
+    follower.cut(now, ++calls, {envelope(), Epoch{epoch}, generation, end, keep}, out);
+  }
+  // One record behind `before`.
+  void block(uint64_t epoch, uint64_t generation, LogPoint before, LogPoint end, uint64_t commit = 0) {
+    out.clear();
+    model::BlockHeader h;
+    h.epoch = end.epoch;
+    h.first = end.lsn;
+    h.records = 1;
+    h.prev_epoch = before.epoch;
+    h.prev_lsn = before.lsn;
+    h.prev_crc = before.crc;
+    h.header_crc = end.crc;
+    follower.block(now, ++calls, h, {envelope(), Epoch{epoch}, generation, Lsn{commit}, {}, ""}, out);
+  }
+  void durable() {
+    out.clear();
+    log.durable(log.end());
+    follower.durable(out);
+  }
+  template <class E>
+  const E* got() const {
+    for (const auto& e : out)
+      if (const auto* x = std::get_if<E>(&e)) return x;
+    return nullptr;
+  }
+  CallId calls = 0;
+};
+
+TEST(Follower, NeverCutsBelowItsCommit) {  // S1
+  FollowerRig r(at(2, 9), Lsn{7}, table({{1, 1}, {2, 6}}));
+  r.open(3, 1, 7);
+  ASSERT_NE(r.got<AnswerOpen>(), nullptr);
+  r.cut(3, 1, at(2, 9), at(1, 5));
+  EXPECT_EQ(r.got<Truncate>(), nullptr);
+  EXPECT_NE(r.got<Faulted>(), nullptr);
+  EXPECT_TRUE(r.got<AnswerOpen>()->reply->faulted);
+  r.block(3, 1, at(2, 9), at(3, 10));
+  EXPECT_EQ(r.got<Take>(), nullptr);
+}
+
+TEST(Follower, ACutThatIsLateCutsNothing) {  // S25
+  FollowerRig r(at(1, 9), Lsn{5}, table({{1, 1}}));
+  r.open(2, 1, 5);
+  r.block(2, 1, at(1, 9), at(2, 10));
+  EXPECT_NE(r.got<Take>(), nullptr);
+  r.durable();
+  r.cut(2, 1, at(1, 9), at(1, 7));  // the log ends elsewhere by now
+  EXPECT_EQ(r.got<Truncate>(), nullptr);
+  EXPECT_FALSE(r.got<AnswerOpen>()->reply.has_value());
+  r.open(2, 2, 5);
+  r.cut(2, 1, at(2, 10), at(1, 7));  // of a former pipe
+  EXPECT_EQ(r.got<Truncate>(), nullptr);
+  r.cut(2, 2, at(2, 10), at(1, 7));
+  EXPECT_EQ(r.got<Truncate>()->keep, at(1, 7));
+}
+
+TEST(Follower, TakesOnlyWhatChains) {  // S2
+  FollowerRig r(at(1, 9), Lsn{5}, table({{1, 1}}));
+  r.block(2, 1, at(1, 9), at(2, 10));
+  EXPECT_EQ(r.got<Take>(), nullptr) << "the pipe is not open";
+  EXPECT_TRUE(r.got<SendAck>()->gap);
+  r.open(2, 1, 5);
+  LogPoint other = at(1, 9);
+  other.crc++;
+  r.block(2, 1, other, at(2, 10), 9);
+  EXPECT_EQ(r.got<Take>(), nullptr);
+  EXPECT_TRUE(r.got<SendAck>()->gap);
+  EXPECT_EQ(r.got<Commit>(), nullptr) << "what is behind the commit is not known to be the leader's";
+  r.block(2, 1, at(1, 9), at(2, 10), 9);
+  EXPECT_NE(r.got<Take>(), nullptr);
+  EXPECT_EQ(r.got<Commit>()->lsn.value, 9U);
+  EXPECT_EQ(r.got<SendAck>(), nullptr) << "not durable yet";  // S5
+  r.durable();
+  EXPECT_EQ(r.got<SendAck>()->durable, at(2, 10));
+}
+
+TEST(Follower, AnswersAnOpenWhenAllIsDurable) {  // S5
+  FollowerRig r(at(1, 9), Lsn{9}, table({{1, 1}}));
+  r.open(2, 1, 9);
+  r.block(2, 1, at(1, 9), at(2, 10));
+  r.open(3, 1, 9);
+  EXPECT_EQ(r.got<AnswerOpen>(), nullptr);
+  r.block(3, 1, at(2, 10), at(3, 11));
+  EXPECT_EQ(r.got<Take>(), nullptr) << "the leader has not seen this log yet";
+  r.durable();
+  EXPECT_EQ(r.got<AnswerOpen>()->reply->end, at(2, 10));
+}
+
+TEST(Follower, WhatCameTooEarlyIsTakenInItsTurn) {
+  FollowerRig r(at(1, 9), Lsn{9}, table({{1, 1}}));
+  r.open(2, 1, 9);
+  r.block(2, 1, at(2, 10), at(2, 11));
+  EXPECT_EQ(r.got<Take>(), nullptr);
+  r.block(2, 1, at(1, 9), at(2, 10));
+  EXPECT_EQ(std::count_if(r.out.begin(), r.out.end(), [](const Effect& e) { return std::holds_alternative<Take>(e); }),
+            2);
+}
+
+struct Case {
+  const char* name;
+  PipelineWorld::Options options;
+};
+
+void run(const Case& c, uint64_t seeds) {
+  size_t acknowledged = 0;
+  for (uint64_t seed = 1; seed <= seeds; ++seed) {
+    PipelineWorld world(seed, c.options);
+    ASSERT_TRUE(world.elect());
+    world.storm(3s);
+    const auto broken = world.violation().empty() ? world.settle() : world.violation();
+    ASSERT_EQ(broken, "") << c.name << ", seed " << seed;
+    acknowledged += world.acknowledged();
+  }
+  EXPECT_GT(acknowledged, seeds * 10) << c.name;
+}
+
+TEST(Pipeline, OfThreeInAChain) { run({"chain", {}}, 20); }
+TEST(Pipeline, OfThreeInAStar) { run({"star", {.pipeline = Pipeline::star}}, 20); }
+TEST(Pipeline, OfOne) { run({"one", {.nodes = 1}}, 10); }
+TEST(Pipeline, OfSevenThatCrash) { run({"seven", {.nodes = 7, .crashes = true}}, 10); }
+TEST(Pipeline, LosesAndDoublesMessages) { run({"loss", {.lose = 0.05, .twice = 0.05, .slow = 0.02}}, 40); }
+TEST(Pipeline, GoesOnWhenFollowersCrash) { run({"crashes", {.slow = 0.01, .crashes = true}}, 40); }
+TEST(Pipeline, TakesOver) { run({"elections", {.slow = 0.02, .elections = true}}, 60); }
+TEST(Pipeline, TakesOverWithEverythingGoingWrong) {  // S1 S2 S14 S15 S25
+  for (const auto pipeline : {Pipeline::chain, Pipeline::star})
+    for (const size_t nodes : {3U, 5U})
+      run({"all",
+           {.nodes = nodes,
+            .pipeline = pipeline,
+            .lose = 0.03,
+            .twice = 0.03,
+            .slow = 0.03,
+            .crashes = true,
+            .elections = true,
+            .store_refuses = true,
+            .short_journal = true}},
+          60);
+}
+
+}  // namespace
+}  // namespace cantle::proto::quorum
