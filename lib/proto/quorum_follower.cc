@@ -67,7 +67,9 @@ void Follower::cut(Instant, CallId call, const model::PipeCut& m, Effects& out) 
                              std::to_string(m.keep.lsn.value) + " cut, and all up to LSN " +
                              std::to_string(log_.commit().value) + " is committed here"});
   } else if (m.keep.lsn < log_.end().lsn) {
-    cutting_ = m.keep;
+    cutting_ = true;
+    log_.truncate(m.keep);
+    agreed_ = m.keep.lsn;
     out.emplace_back(Truncate{m.keep});
   }
   opening_ = call;
@@ -76,14 +78,10 @@ void Follower::cut(Instant, CallId call, const model::PipeCut& m, Effects& out) 
 
 void Follower::truncated(const base::Status& status, Effects& out) {
   if (!cutting_) return;
-  const auto keep = *std::exchange(cutting_, std::nullopt);
-  if (status) {
-    log_.truncate(keep);
-    agreed_ = std::max(agreed_, keep.lsn);
-  } else {
+  cutting_ = false;
+  if (!status) {
     faulted_ = true;
-    out.emplace_back(
-        Faulted{"the log could not be cut behind LSN " + std::to_string(keep.lsn.value) + ": " + status.error().text});
+    out.emplace_back(Faulted{"the log could not be cut: " + status.error().text});
   }
   answer_when_quiet(out);
 }

@@ -75,7 +75,7 @@ class Follower {
   model::Lsn agreed_;       // up to here the log is known to be the leader's
   model::Lsn told_commit_;  // the leader's, as far as it said
   std::optional<CallId> opening_;
-  std::optional<model::LogPoint> cutting_;
+  bool cutting_ = false;  // a Truncate is not durable yet
   bool faulted_ = false;
   std::map<model::Lsn, Early> early_;  // by first LSN
   base::Instant gap_next_{};

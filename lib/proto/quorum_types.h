@@ -44,7 +44,7 @@ struct Take {
 };
 struct Truncate {
   model::LogPoint keep;
-};  // durably; answered with truncated()
+};  // now, what comes later stands behind it; answered with truncated() once it is durable
 struct Commit {
   model::Lsn lsn;
 };  // what is durable up to here may be read

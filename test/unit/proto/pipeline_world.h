@@ -138,6 +138,7 @@ class PipelineWorld {
     std::unique_ptr<Leader> leader;
     std::vector<std::unique_ptr<Leader>> former;
     bool syncing = false;
+    std::optional<std::vector<Block>> before_cut;  // until the cut is durable
     std::map<CallId, std::pair<Block, model::PipeBlock>> blocks;
     std::map<CallId, std::function<void(base::Result<model::PipeOpenReply>)>> opens;
     std::map<BatchId, std::vector<uint64_t>> batches;
@@ -163,8 +164,13 @@ class PipelineWorld {
     std::string out = "\n";
     for (const auto& n : nodes_) {
       out += n->hop.server.name + (n->alive ? "" : " down") + " promise " + std::to_string(n->promise.value) + " end " +
-             std::to_string(n->state ? n->state->end().lsn.value : 0) + " commit " +
-             std::to_string(n->state ? n->state->commit().value : 0) + (n->leader ? " leads" : "") + " log";
+             std::to_string(n->state ? n->state->end().lsn.value : 0) + " durable " +
+             std::to_string(n->state ? n->state->durable().lsn.value : 0) + " commit " +
+             std::to_string(n->state ? n->state->commit().value : 0) +
+             (n->leader ? " leads epoch " + std::to_string(n->leader->epoch().value) +
+                              (n->leader->serving() ? " serving" : "") + (n->leader->stopped() ? " stopped" : "")
+                        : "") +
+             " log";
       for (const auto& b : n->log)
         out += " " + std::to_string(b.header.epoch.value) + ":" + std::to_string(b.header.last().value);
       if (n->leader)
@@ -232,6 +238,8 @@ class PipelineWorld {
     ++n.life;
     const size_t lost = n.log.size() - n.durable;
     n.log.resize(n.durable + (lost > 0 ? random_.below(lost + 1) : 0));
+    if (n.before_cut && random_.chance(0.5)) n.log = std::move(*n.before_cut);
+    n.before_cut.reset();
     n.durable = n.log.size();
     n.leader.reset();
     n.former.clear();
@@ -250,6 +258,7 @@ class PipelineWorld {
     if (promise <= n.promise) return;
     n.promise = promise;
     n.durable = n.log.size();  // the seal stands behind it in the journal
+    n.before_cut.reset();
     stop_leading(n);
     Effects out;
     n.follower->leave(out);
@@ -280,7 +289,7 @@ class PipelineWorld {
 
   // --- the log
   void sync(Node& n) {
-    if (n.syncing) return;
+    if (n.syncing || n.before_cut || n.durable == n.log.size()) return;
     n.syncing = true;
     const size_t upto = n.log.size();
     const auto mark = upto > 0 ? end_of(n.log[upto - 1]) : model::LogPoint{};
@@ -378,10 +387,13 @@ class PipelineWorld {
   }
   void perform(Node& n, Truncate& e) {
     ++cuts_;
-    on(n, between(50, 2000) * 1us, [this, &n, keep = e.keep] {
-      while (!n.log.empty() && n.log.back().header.last() > keep.lsn) n.log.pop_back();
-      if (end_of(n) != keep) violate("cut at no block's end");
-      n.durable = n.log.size();
+    n.before_cut = n.log;
+    while (!n.log.empty() && n.log.back().header.last() > e.keep.lsn) n.log.pop_back();
+    if (end_of(n) != e.keep) violate("cut at no block's end");
+    n.durable = n.log.size();
+    on(n, between(50, 2000) * 1us, [this, &n] {
+      n.before_cut.reset();
+      sync(n);
       Effects out;
       n.follower->truncated(base::ok(), out);
       perform(n, out);

@@ -124,6 +124,20 @@ TEST(Follower, ACutThatIsLateCutsNothing) {  // S25
   EXPECT_EQ(r.got<Truncate>()->keep, at(1, 7));
 }
 
+TEST(Follower, ACutIsThereAtOnceAndAnsweredWhenDurable) {
+  // A replica that is elected while its cut is on the way to the disk begins its epoch behind what it kept.
+  FollowerRig r(at(1, 9), Lsn{5}, table({{1, 1}}));
+  r.open(2, 1, 5);
+  r.cut(2, 1, at(1, 9), at(1, 7));
+  EXPECT_EQ(r.log.end(), at(1, 7));
+  EXPECT_EQ(r.got<AnswerOpen>(), nullptr);
+  r.block(2, 1, at(1, 7), at(2, 8));
+  EXPECT_EQ(r.got<Take>(), nullptr);
+  r.out.clear();
+  r.follower.truncated(base::ok(), r.out);
+  EXPECT_EQ(r.got<AnswerOpen>()->reply->end, at(1, 7));
+}
+
 TEST(Follower, TakesOnlyWhatChains) {  // S2
   FollowerRig r(at(1, 9), Lsn{5}, table({{1, 1}}));
   r.block(2, 1, at(1, 9), at(2, 10));
