@@ -85,6 +85,12 @@ base::Status ApplyJob::finish(WriteTxn& txn, std::set<model::ExtentId>& touched)
     row->applied = point;
     TRY(write_tenure(txn, *row));
   }
+  for (const auto& [partition, quorum] : pending_.rows) {
+    TRY_ASSIGN(auto row, read_live(txn, partition));
+    if (!row || !row->quorum || row->quorum->begins != quorum.begins) continue;
+    row->quorum = quorum;
+    TRY(write_tenure(txn, *row));
+  }
   TRY_ASSIGN(auto meta, read_meta(txn));
   MetaRow next = meta ? *meta : MetaRow{};
   next.server = identity_.server.name;

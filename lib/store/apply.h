@@ -28,8 +28,9 @@ namespace cantle::store {
 struct Pending {
   std::map<model::PartitionId, model::LogPoint> points;  // last block of each partition
   std::vector<DivideNote> divides;
-  JournalPosition from;  // the first of them; not set while there is none
-  JournalPosition upto;  // every durable block before this is in this half or an earlier one
+  std::map<model::PartitionId, QuorumRow> rows;  // of quorum logs that changed
+  JournalPosition from;                          // the first of them; not set while there is none
+  JournalPosition upto;                          // every durable block before this is in this half or an earlier one
   bool empty() const { return points.empty() && divides.empty(); }
 };
 

@@ -80,6 +80,37 @@ base::Status Engine::ingest(const TenureId& id, Chunk chunk, Done done) {
   return impl_->ingest(id, std::move(chunk), std::move(done));
 }
 
+base::Result<model::BlockHeader> Engine::build(const model::PartitionId& partition, const BuildSpec& spec,
+                                               std::string payload, Taken done) {
+  return impl_->build(partition, spec, std::move(payload), std::move(done));
+}
+base::Result<model::LogPoint> Engine::take(const model::PartitionId& partition, const model::BlockHeader& header,
+                                           std::string payload, Taken done) {
+  return impl_->take(partition, header, std::move(payload), std::move(done));
+}
+base::Status Engine::commit(const model::PartitionId& partition, model::Lsn lsn) {
+  return impl_->commit_log(partition, lsn);
+}
+base::Status Engine::seal(const model::PartitionId& partition, model::Epoch promised, Done done) {
+  return impl_->seal_log(partition, promised, std::move(done));
+}
+base::Status Engine::truncate(const model::PartitionId& partition, const model::LogPoint& keep, Done done) {
+  return impl_->truncate_log(partition, keep, std::move(done));
+}
+std::optional<QuorumLog> Engine::quorum_log(const model::PartitionId& partition) const {
+  return impl_->quorum_state(partition);
+}
+base::Result<std::vector<model::Block>> Engine::read_log(const model::PartitionId& partition, model::Lsn from,
+                                                         size_t bytes_max) {
+  return impl_->read_log(partition, from, bytes_max);
+}
+std::optional<model::LogPoint> Engine::point_at(const model::PartitionId& partition, model::Lsn lsn) {
+  auto log = impl_->quorum_log_of(partition);
+  if (!log) return std::nullopt;
+  auto point = impl_->find_point(**log, lsn);
+  return point ? *point : std::nullopt;
+}
+
 base::Result<std::optional<Found>> Engine::get(const model::PartitionId& partition, std::string_view key) {
   return impl_->get(partition, key);
 }
@@ -107,7 +138,7 @@ std::optional<model::LogPoint> Engine::log_end(const model::PartitionId& partiti
 }
 std::optional<model::LogPoint> Engine::durable(const model::PartitionId& partition) const {
   const Log* log = impl_->find_log(partition);
-  return log == nullptr ? std::nullopt : std::optional(log->durable);
+  return log == nullptr ? std::nullopt : std::optional(impl_->durable_of(*log));
 }
 std::optional<model::LogPoint> Engine::applied(const model::PartitionId& partition) const {
   const Log* log = impl_->find_log(partition);

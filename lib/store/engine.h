@@ -14,6 +14,14 @@
 // Push tables: committed means durable here; in overlay, index and ingest the newest version of a key wins, so
 // records may come in any order and more than once.
 //
+// Quorum tables (create() with LogMode::quorum): the log is the same on every replica, and what is in it counts when
+// it is committed. build() and take() append, commit() lets in what a majority has, truncate() cuts what nobody
+// committed; the protocol above says when.
+//   TRY_ASSIGN(auto header, engine->build(partition, {BlockKind::data, epoch, commit}, payload, done));  // leader
+//   TRY_ASSIGN(auto point, engine->take(partition, header, payload, done));                             // follower
+//   TRY(engine->commit(partition, lsn));
+//   TRY(engine->seal(partition, promised, done)); TRY(engine->truncate(partition, keep, done));
+//
 // Invariants
 //   * A done callback that says ok comes after the fdatasync that covers its block, and all blocks before it
 //     in the journal, in the order of the appends (invariant 5 of design/README.md, R01).
@@ -24,6 +32,10 @@
 //     parent's last block.
 //   * A divide changes memory at once and the index in one transaction; it costs the same whatever the size (S45).
 //   * Nothing of an extent that an owner has is freed; a new tenure always has a new extent.
+//   * Of a quorum table only what is committed is ever read or in the index; what is not stays in the journal, and is
+//     found again by every recovery, until it is committed or cut.
+//   * A log is cut by truncate() alone, never below its commit LSN; a block that was cut is not confirmed any more, and
+//     goes to the trash.
 //
 // Errors of append: not_found (no such live tenure), overloaded (the overlay or the queue is full; retry),
 // read_only (no room on the disk), malformed and too_large (payload), faulted (after a fatal error).
@@ -47,6 +59,7 @@
 #include "lib/model/block.h"
 #include "lib/model/ids.h"
 #include "lib/model/interval.h"
+#include "lib/model/quorum.h"
 #include "lib/model/version.h"
 #include "lib/store/data_dir.h"
 #include "lib/store/disk.h"
@@ -76,6 +89,9 @@ struct EngineConfig {
   uint64_t reserve_bytes = 0;  // 0: a twentieth of the disk, 256 MiB at most; below: read-only
   base::Duration trash_time = std::chrono::hours(24);
   uint32_t free_records = 2000;  // records freed in one background transaction
+  // Payloads of quorum tables' blocks that are not committed yet, in memory; past it they are read again from the
+  // journal when they commit.
+  uint64_t tail_bytes = uint64_t{16} << 20;
 };
 
 struct EngineParts {
@@ -91,6 +107,7 @@ struct TenureSpec {
   model::TableUuid table;
   model::Region region;
   model::Interval interval;
+  LogMode mode = LogMode::push;
 };
 
 // A divide's child. `assignment` none: this server does not hold it; its part stays with the ended parent's
@@ -129,9 +146,30 @@ struct EngineStatus {
   uint64_t appended_blocks = 0, appended_bytes = 0, syncs = 0, applied_records = 0;
   uint64_t freeing_extents = 0, trash_tenures = 0;
   uint64_t lost_places = 0;  // damaged blocks that were marked lost
+  uint64_t tail_bytes = 0;   // of quorum tables: payloads in memory that are not committed
+  uint64_t cut_blocks = 0;   // that were cut from quorum tables' logs, and lie in the trash
   Space disk;
   IndexSpace index;
   uint64_t reader_lag = 0;  // transactions that the oldest snapshot of any reader is behind
+};
+
+// A block for the leader to build. Of a kind other than data: it takes one LSN, and the payload says what it is.
+struct BuildSpec {
+  model::BlockKind kind = model::BlockKind::data;
+  model::Epoch epoch;
+  model::Lsn commit;  // known now
+};
+
+// Where the log of a quorum table stands.
+struct QuorumLog {
+  model::LogPoint end, durable;  // appended; on the disk
+  model::Lsn commit;             // the highest that is known, at most `end`
+  model::Lsn visible;            // reads see it up to here; behind `commit` while the overlay is full
+  model::Epoch promised;         // by the newest seal, be it on its way to the disk
+  model::Epoch highest;          // of any block or seal that was ever in it
+  std::vector<model::EpochStart> epochs;
+  // False: a block above what is applied cannot be read, or may be missing. `end` is where the chain goes on behind it.
+  bool whole = true;
 };
 
 class Engine {
@@ -193,6 +231,34 @@ class Engine {
   // A snapshot's chunk straight into the extent, past the journal; durable when called back. A chunk of another
   // snapshot number begins anew; one at or before `fill.to` is only confirmed.
   base::Status ingest(const TenureId& id, Chunk chunk, Done done);
+
+  // --- quorum tables ------------------------------------------------------------------------------
+  // The block's last point. cancelled: it was cut meanwhile.
+  using Taken = std::function<void(base::Result<model::LogPoint>)>;
+  // The next block of the log, by its leader: region, LSNs, chain, times and checksums are filled in. The versions of
+  // records are quorum_version() of their LSNs (wire::stamp_records). Errors as of append().
+  base::Result<model::BlockHeader> build(const model::PartitionId& partition, const BuildSpec& spec,
+                                         std::string payload, Taken done);
+  // The next block as its leader built it, byte for byte. One that is here already is confirmed again. malformed;
+  // catching_up: it does not follow, something is missing; diverged: another block has its place here, or comes before
+  // it; unavailable: older than what can be compared.
+  base::Result<model::LogPoint> take(const model::PartitionId& partition, const model::BlockHeader& header,
+                                     std::string payload, Taken done);
+  // A majority has it up to there: a point of this very log. What is durable of it is read from now on, the rest as
+  // soon as it is; what lies behind the end is not remembered. A block's own commit LSN counts like this too.
+  base::Status commit(const model::PartitionId& partition, model::Lsn lsn);
+  // A promise only grows: a lower one is fine, and changes nothing.
+  base::Status seal(const model::PartitionId& partition, model::Epoch promised, Done done);
+  // Cuts behind `keep`, the end of a block in the log, at once; durable when called back, and before anything later is.
+  // not_found: no such block; faulted: it is committed.
+  base::Status truncate(const model::PartitionId& partition, const model::LogPoint& keep, Done done);
+  std::optional<QuorumLog> quorum_log(const model::PartitionId& partition) const;
+  // Durable blocks from the one that holds `from` on, about bytes_max of payload, at least one; none: it is behind the
+  // end. not_found: older than what is retained; unavailable: that is being looked up, ask again; corrupt: damaged.
+  base::Result<std::vector<model::Block>> read_log(const model::PartitionId& partition, model::Lsn from,
+                                                   size_t bytes_max);
+  // Of the block that ends there. Nothing: none does, or it cannot be told (read_log() says which).
+  std::optional<model::LogPoint> point_at(const model::PartitionId& partition, model::Lsn lsn);
 
   // --- reading ------------------------------------------------------------------------------------
   // Views are valid until the loop's next turn. All reads of one turn see one snapshot of the index. `partition` is a

@@ -18,8 +18,9 @@ constexpr base::Duration kApplyGapMax = std::chrono::seconds(10);
 }  // namespace
 
 void Engine::Impl::maybe_seal() {
-  if (failed || overlay.sealed() || pending.empty()) return;
-  const bool full = overlay.active()->bytes() >= config.overlay_bytes / 2 || backlog() >= backlog_max() / 2;
+  if (failed || overlay.sealed() || (pending.empty() && !rows_due())) return;
+  const bool full =
+      pending.empty() || overlay.active()->bytes() >= config.overlay_bytes / 2 || backlog() >= backlog_max() / 2;
   // Under load each round is at least as long as the one before took: larger halves rewrite fewer pages for a record.
   const auto now = parts.clock.now();
   const bool old = now - active_since >= config.overlay_age && now - apply_ended >= std::min(apply_took, kApplyGapMax);
@@ -30,6 +31,7 @@ void Engine::Impl::maybe_seal() {
 void Engine::Impl::seal() {
   sealed_n = durable_n;
   apply_began = parts.clock.now();
+  gather_rows(pending);
   auto half = overlay.seal();
   job = std::make_shared<ApplyJob>(index, half, std::exchange(pending, {}), identity, highest,
                                    ApplyLimits{config.slice_bytes, config.slice_records});
@@ -87,7 +89,9 @@ void Engine::Impl::finish_apply() {
     if (Log* log = find_log(partition); log != nullptr && point.lsn > log->row.applied.lsn) log->row.applied = point;
   for (const auto& [extent, row] : job->changed()) extents[extent] = row;
   for (const auto& note : job->pending().divides) divide_applied(note);
+  rows_applied(job->pending());
   job.reset();
+  let_in_waiting();
   maybe_seal();
   check_drains();
 }
@@ -96,6 +100,7 @@ base::Status Engine::Impl::apply_now() {
   overlay.settle();
   if (pending.empty() && overlay.active()->empty()) return ok();
   sealed_n = durable_n;
+  gather_rows(pending);
   auto half = overlay.seal();
   ApplyJob now(index, half, std::exchange(pending, {}), identity, highest, {config.slice_bytes, config.slice_records});
   pending.upto = now.pending().upto;
@@ -109,6 +114,8 @@ base::Status Engine::Impl::apply_now() {
     if (Log* log = find_log(partition); log != nullptr && point.lsn > log->row.applied.lsn) log->row.applied = point;
   for (const auto& [extent, row] : now.changed()) extents[extent] = row;
   for (const auto& note : now.pending().divides) divide_applied(note);
+  rows_applied(now.pending());
+  let_in_waiting();
   return ok();
 }
 

@@ -3,6 +3,8 @@
 // How a write goes: append() seals a block onto its log and queues it; the journal writes and syncs a group;
 // on_durable() puts its records into the overlay and calls back; seal() hands the overlay's older half to an
 // ApplyJob; finish_apply() lets go of it when the loop's readers see its last commit; checkpoint() writes a root.
+// In a quorum table it goes into the tail first, and from there into the overlay when it is committed
+// (engine_quorum.cc).
 //
 // Threads: the loop, but for what is handed to lanes: an ApplyJob, an IndexTask, a read.
 #pragma once
@@ -24,6 +26,7 @@
 #include "lib/store/engine.h"
 #include "lib/store/journal.h"
 #include "lib/store/overlay.h"
+#include "lib/store/quorum_log.h"
 #include "lib/store/root.h"
 #include "lib/store/rows.h"
 #include "lib/store/scan.h"
@@ -32,13 +35,73 @@ namespace cantle::store {
 
 constexpr uint64_t kBacklogOverlays = 16;  // journal that is not in the index: at most that many times the overlay
 
+constexpr size_t kTailBlocksMax = size_t{1} << 20;  // of one log, not committed or not in the overlay: take() stops
+constexpr uint64_t kLocalRoom = 512;  // of the journal, kept from records for each quorum log's seals, cuts and epochs
+
+inline model::LogPoint point_of(const model::BlockHeader& h) { return {h.epoch, h.last(), h.header_crc}; }
+inline model::LogPoint before_of(const model::BlockHeader& h) { return {h.prev_epoch, h.prev_lsn, h.prev_crc}; }
+
+// A durable block of a quorum table's log that is not in the overlay yet.
+struct TailBlock {
+  Frame frame;
+  std::shared_ptr<File> file;
+  std::string payload;  // empty where `held` is not set: it is read again
+  bool held = false;
+  bool damaged = false;  // only its header could be read
+  model::LogPoint end() const { return point_of(frame.header); }
+};
+
+struct Flying {
+  model::LogPoint end;
+  uint32_t bytes = 0;
+};
+
+// What a truncate cut, until it is in the trash.
+struct CutOff {
+  std::string path;
+  std::vector<TailBlock> blocks;
+  bool writing = false;
+};
+
+// A quorum table's log, besides what Log says. Log::end is what was appended; Log::durable is what has come to the disk
+// in the journal's order, so that a truncate that is on its way has not cut it yet.
+struct QuorumState {
+  LogIndex index;
+  bool learned = true;  // the index reaches back to the oldest segment
+  EpochTable epochs;
+  model::Epoch promised, highest;
+  model::Lsn commit;
+  model::LogPoint visible;              // in the overlay, or in the index
+  std::deque<TailBlock> tail;           // behind `visible`
+  std::deque<Flying> flying;            // appended, not durable, not cut
+  std::deque<model::LogPoint> cutting;  // truncates that are not durable
+  uint64_t bytes = 0;                   // payloads of tail and flying, in memory or not
+  uint32_t sealing = 0;                 // seals that are not durable
+  uint64_t begins = 0;
+  bool hole = false;    // something is missing in the tail
+  bool filled = false;  // a snapshot goes into it: the index may hold newer records than the log brings
+  bool empty = false;   // rebuilt from a part of its log: its records are not here
+  bool dirty = false;   // its row does not say what it should at the next apply
+  std::deque<CutOff> cut_off;
+  std::vector<std::pair<model::LogPoint, std::function<void(base::Result<model::LogPoint>)>>> repeated;
+  base::Instant last_block{};
+  // Nothing behind it will stay.
+  std::optional<model::LogPoint> lowest_cut() const {
+    const auto it =
+        std::min_element(cutting.begin(), cutting.end(), [](const auto& a, const auto& b) { return a.lsn < b.lsn; });
+    return it == cutting.end() ? std::nullopt : std::optional(*it);
+  }
+};
+
 // A log of this server: a live tenure, or one whose last blocks are still on their way.
 struct Log {
   TenureRow row;
   model::LogPoint end, durable;
-  bool open = true;     // takes appends
-  bool indexed = true;  // its row is in the index; a child's is not until the divide was applied
+  bool open = true;                     // takes appends
+  bool indexed = true;                  // its row is in the index; a child's is not until the divide was applied
+  std::unique_ptr<QuorumState> quorum;  // a push table's: none
   TenureId id() const { return {row.partition, row.assignment}; }
+  model::Lsn seen() const { return quorum ? quorum->visible.lsn : durable.lsn; }  // by reads
 };
 
 // What retention asks of a segment.
@@ -61,6 +124,7 @@ struct Engine::Impl {
   base::Status open();
   base::Status open_index();
   base::Status load_rows();
+  void begin_log(Log& log);
   base::Status recover();
   // --- engine_write.cc
   base::Result<model::Lsn> append(const model::PartitionId& partition, std::string payload, Appended done);
@@ -71,6 +135,7 @@ struct Engine::Impl {
   void add(JournalBlock block);
   void pump_soon();
   void on_durable(std::vector<JournalBlock> blocks, const std::shared_ptr<File>& file);
+  SegmentInfo& note_frame(const Frame& frame);  // it is durable
   // `file`: the frame's segment.
   void take_durable(const Frame& frame, std::string_view payload, Log* log, const std::shared_ptr<File>& file);
   void begin_pending(const Frame& frame);  // once for each half
@@ -84,6 +149,55 @@ struct Engine::Impl {
   // take its last block for one that was never finished, and cut it.
   void fail_damaged(const base::Error& error);
   Root next_root(const JournalPosition& head) const;
+  // --- engine_quorum.cc
+  base::Result<Log*> quorum_log_of(const model::PartitionId& partition) const;
+  base::Status can_add(const Log& log, model::BlockKind kind, uint64_t payload_bytes) const;
+  base::Status check_block(const Log& log, const model::BlockHeader& header, std::string_view payload) const;
+  base::Result<model::BlockHeader> build(const model::PartitionId& partition, const BuildSpec& spec,
+                                         std::string payload, Taken done);
+  base::Result<model::LogPoint> take(const model::PartitionId& partition, const model::BlockHeader& header,
+                                     std::string payload, Taken done);
+  base::Result<model::LogPoint> take_again(Log& log, const model::BlockHeader& header, Taken done);
+  void add_log_block(const std::shared_ptr<Log>& log, const model::BlockHeader& header, std::string payload,
+                     Taken done);
+  base::Status commit_log(const model::PartitionId& partition, model::Lsn lsn);
+  base::Status seal_log(const model::PartitionId& partition, model::Epoch promised, Done done);
+  base::Status truncate_log(const model::PartitionId& partition, const model::LogPoint& keep, Done done);
+  base::Status can_add_local(const Log& log) const;
+  void add_quorum_local(const std::shared_ptr<Log>& log, const model::BlockHeader& header, Done done);
+  // The log's frames as they become durable, or are replayed. False: a block that a truncate behind it has cut.
+  bool quorum_durable(Log& log, const Frame& frame, std::string payload, const std::shared_ptr<File>& file);
+  void cut_durable(Log& log, const Frame& frame);
+  base::Status let_in(Log& log);  // what is committed and durable, into the overlay as far as there is room
+  void let_in_waiting();
+  bool has_overlay_room(uint64_t payload_bytes) const;
+  base::Status put_tail(Log& log, const TailBlock& block);
+  base::Result<std::string> payload_of(const TailBlock& block);
+  void note_block(Log& log, const model::BlockHeader& header);  // it is the new end
+  void drop_tail(Log& log);
+  void confirm_repeated(Log& log);
+  model::LogPoint durable_of(const Log& log) const;
+  std::optional<QuorumLog> quorum_state(const model::PartitionId& partition) const;
+  // --- engine_log.cc
+  QuorumRow quorum_row(const Log& log) const;
+  void gather_rows(Pending& half);  // of quorum logs, for the half that is about to be applied
+  void rows_applied(const Pending& half);
+  bool rows_due() const;
+  base::Result<std::vector<model::Block>> read_log(const model::PartitionId& partition, model::Lsn from,
+                                                   size_t bytes_max);
+  base::Result<std::optional<model::LogPoint>> find_point(Log& log, model::Lsn lsn);
+  base::Result<JournalPosition> place_of(Log& log, model::Lsn lsn);
+  // Shows the log's durable blocks that end at or behind `from`, until `each` says false.
+  using EachBlock = std::function<base::Result<bool>(const Frame& frame, std::string_view payload)>;
+  base::Status walk(const Log& log, model::Lsn from, JournalPosition at, bool payload, const EachBlock& each);
+  base::Result<std::shared_ptr<File>> log_file(uint64_t segment);
+  void learn_logs();
+  struct Learning;
+  void learn_next(std::shared_ptr<Learning> work);
+  void forget_segment(uint64_t segment);
+  uint64_t pinned_segment() const;  // the first that recovery needs for a quorum log
+  void write_cut_offs();
+  void count_quorum_logs();
   // --- engine_apply.cc
   void maybe_seal();
   void seal();
@@ -212,6 +326,13 @@ struct Engine::Impl {
   std::string read_only_reason;
   bool background_busy = false;
   uint64_t lost_places = 0;
+
+  size_t quorum_logs = 0;  // of `live`
+  uint64_t tail_held = 0;  // payload bytes
+  uint64_t cut_blocks = 0;
+  bool learning_logs = false;
+  uint64_t scan_start = 0;  // of the last recovery: what lies before is in no LogIndex until it is learned
+  std::map<uint64_t, std::shared_ptr<File>> log_files;
 
   std::unique_ptr<Reader> turn;
   bool turn_open = false;

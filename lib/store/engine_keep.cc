@@ -30,6 +30,7 @@ void Engine::Impl::tick() {
   last_second = now;
   if (job && job_waits && !job_running && index_full) run_apply();
   journal->tick();
+  if (quorum_logs > 0) write_cut_offs();
   check_space();
   expire_trash(low_space);
   check_readers();
@@ -101,7 +102,10 @@ bool Engine::Impl::image_due() const { return image_wanted || image_segment != j
 
 void Engine::Impl::write_images(Done done) {
   std::vector<TenureRow> rows;
-  for (const auto& [partition, log] : live) rows.push_back(log->row);
+  for (const auto& [partition, log] : live) {
+    rows.push_back(log->row);
+    if (log->quorum) rows.back().quorum = quorum_row(*log);
+  }
   for (const auto& [id, row] : others)
     if (row.state == RowState::aside) rows.push_back(row);
   const auto parts_n = static_cast<uint32_t>(std::max<size_t>(1, (rows.size() + kImageTenures - 1) / kImageTenures));
@@ -199,8 +203,8 @@ void Engine::Impl::retire() {
   const uint64_t now_ms = parts.clock.wall_ms();
   const auto age_max = static_cast<uint64_t>(base::to_ms(config.retention_time));
   // Recovery starts at the older root; a lost index is rebuilt from the newest list of tenures.
-  const uint64_t bound =
-      std::min({older->applied.segment, index_applied.segment, image_segment, journal->durable().segment});
+  const uint64_t bound = std::min(
+      {older->applied.segment, index_applied.segment, image_segment, journal->durable().segment, pinned_segment()});
   while (!segments.empty() && segments.begin()->first < bound) {
     const auto& [number, info] = *segments.begin();
     const bool too_many = segments.size() * config.segment_bytes > bytes_max || low_space;
@@ -211,6 +215,7 @@ void Engine::Impl::retire() {
     }
     if (info.held()) return;
     journal->retire(number);
+    forget_segment(number);
     segments.erase(segments.begin());
   }
 }
@@ -231,7 +236,7 @@ void Engine::Impl::learn(uint64_t number) {
       if (!frame || !*frame) break;
       const auto& h = (*frame)->header;
       info->newest_ms = std::max(info->newest_ms, h.leader_ms);
-      if (h.kind == model::BlockKind::data) info->last[h.partition] = std::max(info->last[h.partition], h.last());
+      if (is_log_block(h.kind)) info->last[h.partition] = std::max(info->last[h.partition], h.last());
       scanner.pass(**frame);
     }
     (*file)->drop_cache();
@@ -312,6 +317,8 @@ EngineStatus Engine::Impl::status() const {
         std::any_of(row.pieces.begin(), row.pieces.end(), [](const Piece& p) { return p.freeing(); }) ? 1 : 0;
   for (const auto& [id, row] : others) s.trash_tenures += row.state == RowState::trash ? 1 : 0;
   s.lost_places = lost_places;
+  s.tail_bytes = tail_held;
+  s.cut_blocks = cut_blocks;
   s.disk = space;
   s.index = index_space;
   s.reader_lag = reader_lag;

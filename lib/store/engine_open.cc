@@ -65,7 +65,11 @@ class Replay {
  private:
   base::Status rebuild_rows();
   base::Status frame(const Frame& frame, std::string_view payload);
+  base::Status make_room();
   base::Status data(const Frame& frame, std::string_view payload);
+  base::Status quorum(Log& log, const Frame& frame, std::string_view payload);
+  base::Status quorum_block(Log& log, const Frame& frame, std::string_view payload);
+  void quorum_damage(Log& log, const DamagedPlace& place, const std::optional<Frame>& whose);
   base::Result<std::shared_ptr<File>> segment_file(uint64_t segment);  // for values that stay there
   void follow(const Frame& frame, std::string_view payload);
   void divide(const DivideNote& note);
@@ -74,6 +78,7 @@ class Replay {
   base::Status settle();
   base::Status remember(const JournalPosition& end);
   JournalScan scan();
+  JournalPosition start_of_scan() const;
 
   Engine::Impl& e_;
   bool rebuild_;
@@ -84,9 +89,18 @@ class Replay {
   uint64_t file_segment_ = 0;
 };
 
+// Where the index stands, or before it, where a quorum table's log has something that is not in the index yet.
+JournalPosition Replay::start_of_scan() const {
+  if (rebuild_) return {};
+  JournalPosition start = e_.index_applied;
+  for (const auto& [partition, log] : e_.live)
+    if (log->row.quorum && log->row.quorum->from_sequence != 0) start = std::min(start, log->row.quorum->from());
+  return start;
+}
+
 JournalScan Replay::scan() {
   JournalScan scan;
-  scan.start = rebuild_ ? JournalPosition{} : e_.index_applied;
+  scan.start = start_of_scan();
   scan.segment_bytes = e_.config.segment_bytes;
   scan.group_bytes_max = e_.config.group_bytes_max;
   const Root* root = e_.roots.newest();
@@ -101,6 +115,7 @@ base::Status Replay::run() {
   const auto started = e_.parts.clock.now();
   TRY_ASSIGN(const auto segments, list_segments(e_.parts.disk));
   for (const uint64_t n : segments) e_.segments[n] = {};
+  e_.scan_start = start_of_scan().sequence;
   if (rebuild_) TRY(rebuild_rows());
   TRY_ASSIGN(auto end, scan_journal(e_.parts.disk, scan()));
   e_.overlay.settle();
@@ -145,6 +160,11 @@ base::Status Replay::frame(const Frame& frame, std::string_view payload) {
   const auto& h = frame.header;
   e_.report.frames++;
   e_.report.bytes += h.length;
+  if (Log* log = e_.find_log(h.partition); log != nullptr && log->quorum) return quorum(*log, frame, payload);
+  if (frame.at < e_.index_applied) {  // read for a quorum table's log; all of this is in the index
+    e_.note_frame(frame);
+    return ok();
+  }
   switch (h.kind) {
     case BlockKind::data: TRY(data(frame, payload)); break;
     case BlockKind::divide: {
@@ -163,7 +183,11 @@ base::Status Replay::frame(const Frame& frame, std::string_view payload) {
     case BlockKind::uncut: break;
   }
   e_.take_durable(frame, payload, nullptr, nullptr);
-  // Half of the bound is the running engine's; here nothing else is in the way.
+  return make_room();
+}
+
+// Half of the bound is the running engine's; here nothing else is in the way.
+base::Status Replay::make_room() {
   if (e_.overlay.active()->bytes() >= e_.config.overlay_bytes / 8 * 7 || e_.backlog() >= e_.backlog_max() / 8 * 7)
     TRY(e_.apply_now());
   return ok();
@@ -171,7 +195,6 @@ base::Status Replay::frame(const Frame& frame, std::string_view payload) {
 
 base::Status Replay::data(const Frame& frame, std::string_view payload) {
   const auto& h = frame.header;
-  e_.segments[frame.at.segment].last[h.partition] = h.last();
   Log* log = e_.find_log(h.partition);
   if (log == nullptr) {
     if (rebuild_) follow(frame, payload);
@@ -187,6 +210,89 @@ base::Status Replay::data(const Frame& frame, std::string_view payload) {
   TRY_ASSIGN(const auto file, segment_file(frame.at.segment));
   e_.take_durable(frame, payload, log, file);
   return ok();
+}
+
+// A quorum table's log: as Engine::Impl::quorum_durable() has it, once it is known to follow.
+base::Status Replay::quorum(Log& log, const Frame& frame, std::string_view payload) {
+  auto& q = *log.quorum;
+  const auto& h = frame.header;
+  const auto& row = log.row.quorum;
+  const bool older_tenure = frame.at.sequence < q.begins;
+  const auto start = row->from_sequence != 0 ? row->from() : e_.index_applied;
+  if (older_tenure || (!rebuild_ && frame.at < start)) {
+    e_.note_frame(frame);
+    if (older_tenure) return ok();
+    if (is_log_block(h.kind)) q.index.add(h.first, frame.at);
+    if (h.kind == BlockKind::truncate) q.index.cut(h.prev_lsn, frame.at);
+    return ok();
+  }
+  if (is_log_block(h.kind)) {
+    TRY(quorum_block(log, frame, payload));
+  } else if (h.kind == BlockKind::seal) {
+    q.promised = std::max(q.promised, h.epoch);
+    q.highest = std::max(q.highest, h.epoch);
+    e_.quorum_durable(log, frame, "", nullptr);
+  } else if (h.kind == BlockKind::truncate) {
+    if (h.prev_lsn < q.visible.lsn &&
+        !q.empty) {  // what is committed is never cut: something is wrong with the journal
+      doubt(log, frame.at.sequence);
+      e_.note_frame(frame);
+      return ok();
+    }
+    e_.quorum_durable(log, frame, "", nullptr);
+    log.end = log.durable;
+    q.epochs.cut(h.prev_lsn);
+  } else {
+    e_.note_frame(frame);
+  }
+  return make_room();
+}
+
+base::Status Replay::quorum_block(Log& log, const Frame& frame, std::string_view payload) {
+  auto& q = *log.quorum;
+  const auto& h = frame.header;
+  if (h.last() <= log.end.lsn) {  // never for a cut: a truncate block says that (S18)
+    e_.note_frame(frame);
+    if (log.end == point_of(h)) return ok();
+    const bool known =
+        std::any_of(q.tail.begin(), q.tail.end(), [&](const TailBlock& b) { return b.end() == point_of(h); });
+    if (!known && h.last() > q.visible.lsn) doubt(log, frame.at.sequence);
+    return ok();
+  }
+  if (log.end != before_of(h)) {
+    doubt(log, frame.at.sequence);
+    q.hole = true;
+    // An index is made anew only from a whole log: of a part, the records are not taken in, the log's end is.
+    q.empty = q.empty || rebuild_;
+  }
+  e_.report.records += h.kind == BlockKind::data ? h.records : 0;
+  e_.note_block(log, h);
+  TRY_ASSIGN(const auto file, segment_file(frame.at.segment));
+  e_.quorum_durable(log, frame, std::string(payload), file);
+  return ok();
+}
+
+// A block whose header is readable, and follows, is the log's end all the same: nobody may think that it is not there.
+void Replay::quorum_damage(Log& log, const DamagedPlace& place, const std::optional<Frame>& whose) {
+  auto& q = *log.quorum;
+  const auto start = log.row.quorum->from_sequence != 0 ? log.row.quorum->from() : e_.index_applied;
+  if (!rebuild_ && place.to.sequence <= start.sequence) return;  // it was read before
+  const bool one = whose && place.to.sequence == whose->at.sequence + 1;
+  if (one && whose->header.partition != log.row.partition) return;
+  const bool block = one && is_log_block(whose->header.kind);
+  if (block && whose->header.last() <= log.end.lsn) return;
+  doubt(log, place.to.sequence);
+  if (!block) return;
+  const auto& h = whose->header;
+  q.hole = true;
+  q.empty = q.empty || rebuild_;
+  e_.note_block(log, h);
+  log.durable = log.end;
+  q.index.add(h.first, whose->at);
+  q.tail.emplace_back().frame = *whose;
+  q.tail.back().damaged = true;
+  q.bytes += h.length;
+  q.dirty = true;
 }
 
 base::Result<std::shared_ptr<File>> Replay::segment_file(uint64_t segment) {
@@ -257,6 +363,11 @@ void Replay::damage(const DamagedPlace& place, const std::optional<Frame>& whose
             {{"from", to_string(place.from)}, {"to", to_string(place.to)}, {"what", place.what}});
   e_.report.damaged.push_back(place);
   for (auto& [partition, log] : e_.live) {
+    if (log->quorum) {
+      quorum_damage(*log, place, whose);
+      continue;
+    }
+    if (place.to <= e_.index_applied) continue;  // all of it was applied
     // One block whose header is readable tells whose it was; else it may have been anybody's.
     const bool one = whose && place.to.sequence == whose->at.sequence + 1;
     if (one && (whose->header.kind != BlockKind::data || whose->header.partition != partition)) continue;
@@ -288,12 +399,14 @@ base::Status Replay::rebuild_rows() {
     row.fill_all = false;
     const model::ExtentId extent{meta->next_extent++};
     row.parts = {{extent, row.interval}};
+    if (row.quorum) row.quorum->from_segment = row.quorum->from_offset = row.quorum->from_sequence = 0;
     ExtentRow pieces;
     pieces.pieces.push_back({row.interval, row.partition, row.assignment, "", {}});
     TRY(write_extent(*txn, extent, pieces));
     TRY(write_tenure(*txn, row));
     auto log = std::make_shared<Log>();
     log->row = row;
+    e_.begin_log(*log);
     e_.live[row.partition] = std::move(log);
     e_.extents[extent] = std::move(pieces);
   }
@@ -308,7 +421,13 @@ base::Status Replay::settle() {
     if (it != promised_.end() && it->second.lsn > log->end.lsn) {
       doubt(*log, UINT64_MAX);
       log->end = log->durable = it->second;
+      if (log->quorum) {
+        e_.drop_tail(*log);
+        log->quorum->empty = true;
+        log->quorum->visible = log->end;
+      }
     }
+    if (log->quorum) log->quorum->commit = std::min(log->quorum->commit, log->end.lsn);
   }
   if (rebuild_) TRY(e_.apply_now());
   if (!doubted_ && !rebuild_) return ok();
@@ -325,8 +444,9 @@ base::Status Replay::settle() {
     row->whole = log->row.whole;
     if (rebuild_) {
       row->log_start = log->row.log_start;
-      row->applied = log->row.applied = log->end;
+      row->applied = log->row.applied = log->quorum ? log->quorum->visible : log->end;
     }
+    if (log->quorum) row->quorum = log->row.quorum = e_.quorum_row(*log);
     TRY(write_tenure(*txn, *row));
   }
   for (const auto& note : e_.pending.divides) {
@@ -363,10 +483,28 @@ base::Status Engine::Impl::load_rows() {
     }
     auto log = std::make_shared<Log>();
     log->row = row;
-    log->end = log->durable = row.applied;
+    begin_log(*log);
     live[row.partition] = std::move(log);
   }
+  count_quorum_logs();
   return ok();
+}
+
+// From its row, before anything of the journal was read.
+void Engine::Impl::begin_log(Log& log) {
+  log.end = log.durable = log.row.applied;
+  if (!log.row.quorum) return;
+  const auto& row = *log.row.quorum;
+  log.quorum = std::make_unique<QuorumState>();
+  auto& q = *log.quorum;
+  q.epochs = EpochTable(row.epochs);
+  q.epochs.cut(log.row.applied.lsn);  // the others are read again
+  q.promised = row.promised;
+  q.highest = row.highest;
+  q.commit = std::max(row.commit, log.row.applied.lsn);
+  q.visible = log.row.applied;
+  q.begins = row.begins;
+  q.learned = false;
 }
 
 base::Status Engine::Impl::open_index() {
@@ -382,6 +520,7 @@ base::Status Engine::Impl::open_index() {
     live.clear();
     others.clear();
     extents.clear();
+    quorum_logs = 0;
     index_applied = {};
     report.index_rebuilt = true;
     report.index_reason = first.error().text;
@@ -421,12 +560,15 @@ base::Status Engine::Impl::open() {
   turn = index->reader();
   Replay replay(*this, report.index_rebuilt);
   TRY(replay.run());
+  if (failed) return base::fail(*failed);
+  count_quorum_logs();
   if (auto s = parts.disk.space()) space = *s;
   check_space();
   last_checkpoint = last_second = last_readers = last_block = parts.clock.now();
   if (parts.live != nullptr) parts.live->set_durable(journal->durable());
   image_wanted = true;
   if (!pending.empty()) added_n = durable_n = 1;  // what was replayed counts as a block: a drain must wait for it too
+  write_cut_offs();
   maybe_seal();
   base::log(base::Level::info, "recovered",
             {{"frames", report.frames},

@@ -78,7 +78,7 @@ base::Result<ScanEnd> Engine::Impl::scan(const model::PartitionId& partition, co
   auto plan = plan_scan(log->row.parts, range);
   collect(plan, overlay);
   TRY_ASSIGN(auto end, merge(*reader, plan, each));
-  end.at = log->durable.lsn;
+  end.at = log->seen();
   return end;
 }
 
@@ -170,7 +170,7 @@ void Engine::scan_async(const model::PartitionId& partition, const ScanRange& ra
     TRY_ASSIGN(work->reader, self->pooled_reader());
     work->plan = plan_scan(log->row.parts, range);
     collect(work->plan, self->overlay);
-    work->at = log->durable.lsn;
+    work->at = log->seen();
     return ok();
   };
   if (auto s = prepare(); !s)

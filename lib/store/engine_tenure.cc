@@ -87,6 +87,7 @@ void Engine::Impl::create_now(const TenureSpec& spec, Done done) {
   row->region = spec.region;
   row->interval = spec.interval;
   row->born = epoch;
+  if (spec.mode == LogMode::quorum) row->quorum.emplace().begins = journal->head().sequence;
   index_txn(
       [row](WriteTxn& txn) -> base::Status {
         TRY_ASSIGN(auto meta, read_meta(txn));
@@ -103,7 +104,10 @@ void Engine::Impl::create_now(const TenureSpec& spec, Done done) {
         if (!s) return done(s);
         auto log = std::make_shared<Log>();
         log->row = *row;
+        begin_log(*log);
+        if (log->quorum) log->quorum->learned = true;  // there is nothing older
         live[row->partition] = std::move(log);
+        count_quorum_logs();
         extents[row->parts[0].extent].pieces = {{row->interval, row->partition, row->assignment, "", {}}};
         write_images(done);
       });
@@ -113,7 +117,8 @@ void Engine::Impl::create_now(const TenureSpec& spec, Done done) {
 std::optional<TenureId> Engine::Impl::aside_of(const TenureSpec& spec) const {
   for (const auto& [id, row] : others)
     if (id.partition == spec.id.partition && row.state == RowState::aside && row.attempt.none() &&
-        row.table == spec.table && row.interval == spec.interval)
+        row.table == spec.table && row.interval == spec.interval &&
+        row.quorum.has_value() == (spec.mode == LogMode::quorum))
       return id;
   return std::nullopt;
 }
@@ -123,7 +128,7 @@ std::optional<TenureId> Engine::Impl::aside_of(const TenureSpec& spec) const {
 void Engine::Impl::adopt(const TenureId& from, const TenureSpec& spec, Done done) {
   auto row = std::make_shared<TenureRow>();
   index_txn(
-      [from, spec, row](WriteTxn& txn) -> base::Status {
+      [from, spec, row, begins = journal->head().sequence](WriteTxn& txn) -> base::Status {
         TRY_ASSIGN(auto found, read_tenure(txn, from));
         if (!found) return no_tenure();
         *row = std::move(*found);
@@ -133,6 +138,17 @@ void Engine::Impl::adopt(const TenureId& from, const TenureSpec& spec, Done done
         row->fill_snapshot = 0;
         row->fill_to.clear();
         row->fill_all = false;
+        if (row->quorum) {
+          // A copy that was set aside no longer counts in any majority: what it had and nobody committed here, the
+          // leader sends again.
+          row->log_start = row->applied;
+          auto epochs = EpochTable(row->quorum->epochs);
+          epochs.cut(row->applied.lsn);
+          row->quorum->epochs = epochs.starts();
+          row->quorum->commit = row->applied.lsn;
+          row->quorum->begins = begins;
+          row->quorum->from_segment = row->quorum->from_offset = row->quorum->from_sequence = 0;
+        }
         TRY(give(txn, *row, from, spec.id));
         TRY(txn.del(Db::partitions, tenure_key(from)));
         return write_tenure(txn, *row);
@@ -147,8 +163,10 @@ void Engine::Impl::adopt(const TenureId& from, const TenureSpec& spec, Done done
               piece.assignment = row->assignment;
         auto log = std::make_shared<Log>();
         log->row = *row;
-        log->end = log->durable = row->applied;
+        begin_log(*log);
+        if (log->quorum) log->quorum->learned = true;
         live[row->partition] = std::move(log);
+        count_quorum_logs();
         write_images(done);
       });
 }
@@ -168,7 +186,11 @@ void Engine::Impl::change_state(const TenureId& id, RowState state, Done done) {
       },
       [this, id, row, done = std::move(done)](const base::Status& s) {
         if (!s) return done(s);
-        if (Log* log = find_log(id.partition); log != nullptr && log->id() == id) live.erase(id.partition);
+        if (Log* log = find_log(id.partition); log != nullptr && log->id() == id) {
+          drop_tail(*log);
+          live.erase(id.partition);
+          count_quorum_logs();
+        }
         others[id] = *row;
         write_images(done);
       });
@@ -258,6 +280,7 @@ base::Result<model::LogPoint> Engine::Impl::divide(const model::PartitionId& par
     return base::fail(Code::not_found, "no such partition on this server");
   }
   if (failed || closing) return base::fail(Code::unavailable, "the store is closing");
+  if (log->quorum) return base::fail(Code::invalid, "a quorum table's partition is not divided by one server alone");
   if (busy.contains(parent)) return base::fail(busy_error().error());
   if (!log->row.interval.contains(point) || point == log->row.interval.begin || point.empty())
     return base::fail(Code::invalid, "the split point does not lie inside the partition");
@@ -309,7 +332,10 @@ base::Status Engine::Impl::ingest(const TenureId& id, Chunk chunk, Done done) {
   TRY_ASSIGN(const auto info, wire::check_records(chunk.records, log->row.interval));
   if (!info.inside) return base::fail(Code::invalid, "a key outside the partition's interval");
   // It goes past the overlay: whatever is there may be older than this.
-  if (info.highest > highest) highest = info.highest;
+  if (log->quorum)
+    log->quorum->filled = true;
+  else if (info.highest > highest)
+    highest = info.highest;
   overlay.distrust();
   auto shared = std::make_shared<Chunk>(std::move(chunk));
   if (log->indexed) {

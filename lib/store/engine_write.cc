@@ -32,7 +32,9 @@ base::Status Engine::Impl::can_append(const Log* log, uint64_t payload_bytes) co
   if (log == nullptr) return base::fail(Code::not_found, "no such partition on this server");
   if (closing || !log->open) return base::fail(Code::unavailable, "this copy takes no more writes");
   if (read_only) return base::fail(Code::read_only, read_only_reason);
-  if (!journal->has_room(payload_bytes)) return base::fail(Code::read_only, "no room for another journal segment");
+  // The last of it is for what must be written though the disk is full.
+  if (!journal->has_room(payload_bytes + quorum_logs * kLocalRoom))
+    return base::fail(Code::read_only, "no room for another journal segment");
   if (overlay.bytes() + journal->queued_bytes() + payload_bytes > config.overlay_bytes)
     return base::fail(overloaded("the overlay is full"));
   if (backlog() + journal->queued_bytes() + payload_bytes > backlog_max())
@@ -59,6 +61,7 @@ uint64_t Engine::Impl::backlog() const {
 base::Result<model::Lsn> Engine::Impl::append(const model::PartitionId& partition, std::string payload, Appended done) {
   Log* log = find_log(partition);
   TRY(can_append(log, payload.size()));
+  if (log->quorum) return base::fail(Code::invalid, "a quorum table's log is not appended to");
   TRY_ASSIGN(const auto info, wire::check_records(payload, log->row.interval));
   if (info.records == 0) return base::fail(Code::invalid, "an append without records");
   if (!info.inside) return base::fail(Code::invalid, "a key outside the partition's interval");
@@ -132,24 +135,46 @@ void Engine::Impl::pump_soon() {
 
 void Engine::Impl::on_durable(std::vector<JournalBlock> blocks, const std::shared_ptr<File>& file) {
   if (failed) return;
-  for (const auto& b : blocks) take_durable(b.frame, b.payload, static_cast<Log*>(b.context.get()), file);
+  std::vector<Log*> quorums;  // kept by their blocks
+  for (auto& b : blocks) {
+    auto* log = static_cast<Log*>(b.context.get());
+    if (log == nullptr || !log->quorum) {
+      take_durable(b.frame, b.payload, log, file);
+      continue;
+    }
+    quorums.push_back(log);
+    if (!quorum_durable(*log, b.frame, std::move(b.payload), file) && b.done)
+      b.done = [done = std::move(b.done)](const base::Status&) {
+        done(base::fail(Code::cancelled, "the block was cut from the log"));
+      };
+  }
   durable_n += blocks.size();
   if (parts.live != nullptr) parts.live->set_durable(journal->durable());
   for (auto& b : blocks)
     if (b.done) b.done(ok());
+  for (auto* log : quorums) confirm_repeated(*log);
   maybe_seal();
   check_drains();
   // After the next group is on its way.
   parts.executor.defer(guarded([this] { overlay.settle(); }));
 }
 
+SegmentInfo& Engine::Impl::note_frame(const Frame& frame) {
+  auto& segment = segments[frame.at.segment];
+  if (frame.at.offset == 0) segment.known = true;  // we see all of it
+  segment.newest_ms = std::max(segment.newest_ms, frame.header.leader_ms);
+  if (is_log_block(frame.header.kind)) {
+    auto& last = segment.last[frame.header.partition];
+    last = std::max(last, frame.header.last());
+  }
+  pending.upto = std::max(pending.upto, frame.end());
+  return segment;
+}
+
 void Engine::Impl::take_durable(const Frame& frame, std::string_view payload, Log* log,
                                 const std::shared_ptr<File>& file) {
   const auto& h = frame.header;
-  auto& segment = segments[frame.at.segment];
-  if (frame.at.offset == 0) segment.known = true;  // we see all of it
-  segment.newest_ms = std::max(segment.newest_ms, h.leader_ms);
-  pending.upto = frame.end();
+  auto& segment = note_frame(frame);
   if (h.kind == BlockKind::divide) {
     auto note = decode_note(payload);
     CHECK(note);  // its checksum is right, so we wrote it
@@ -159,7 +184,6 @@ void Engine::Impl::take_durable(const Frame& frame, std::string_view payload, Lo
     pending.divides.push_back(std::move(*note));
   }
   if (h.kind != BlockKind::data || log == nullptr) return;
-  segment.last[h.partition] = h.last();
   log->durable = {h.epoch, h.last(), h.header_crc};
   begin_pending(frame);
   pending.points[h.partition] = log->durable;
@@ -184,8 +208,9 @@ void Engine::Impl::put_records(Log& log, std::string_view payload, const Payload
       if (it == log.row.parts.end()) continue;  // of a divided parent: what lies elsewhere now
       part = &*it;
     }
-    const bool newest = r.version > highest;
-    if (newest) highest = r.version;
+    // A quorum table's come in the order of their versions, which are of another kind than the clocks'.
+    const bool newest = log.quorum ? !log.quorum->filled && !log.row.hollow : r.version > highest;
+    if (newest && !log.quorum) highest = r.version;
     const auto* left = r.value.size() >= config.spill_value && crowded() ? place : nullptr;
     overlay.put(part->extent, r, newest, left);
   }
@@ -193,6 +218,7 @@ void Engine::Impl::put_records(Log& log, std::string_view payload, const Payload
 
 void Engine::Impl::fail_damaged(const base::Error& error) {
   if (failed || closing_damaged) return;
+  if (journal->durable().sequence == 0) return fail(error);  // still recovering
   closing_damaged = true;
   Root root = next_root(journal->durable());
   if (checkpointing) root.generation++;  // the one under way comes first

@@ -66,6 +66,7 @@ Tenure tenure_of(const TenureRow& row) {
   t.state = row.state == RowState::live    ? TenureState::live
             : row.state == RowState::aside ? TenureState::aside
                                            : TenureState::trash;
+  t.mode = row.quorum ? LogMode::quorum : LogMode::push;
   t.interval = row.interval;
   t.born = row.born;
   t.log_start = row.log_start;

@@ -13,6 +13,7 @@
 #include "lib/model/block.h"
 #include "lib/model/fields.h"
 #include "lib/model/ids.h"
+#include "lib/model/quorum.h"
 #include "lib/store/data_dir.h"
 #include "lib/store/index.h"
 #include "lib/store/position.h"
@@ -36,6 +37,20 @@ enum class RowState : uint8_t {
   ended = 4
 };  // ended: a divided parent of which nothing is left here
 
+// What the row of a quorum table's tenure says besides: all that recovery must know of its log and that may stand in a
+// segment that is retired, or before the place that the index has reached.
+struct QuorumRow {
+  model::Epoch promised, highest;
+  model::Lsn commit;
+  std::vector<model::EpochStart> epochs;
+  uint64_t begins = 0;  // journal sequence: what stands before is of an older tenure
+  // The first block that recovery must read; sequence 0: none before the index's applied position.
+  uint64_t from_segment = 0, from_offset = 0, from_sequence = 0;
+  CANTLE_FIELDS(promised, highest, commit, epochs, begins, from_segment, from_offset, from_sequence)
+  JournalPosition from() const { return {from_segment, from_offset, from_sequence}; }
+  friend bool operator==(const QuorumRow&, const QuorumRow&) = default;
+};
+
 struct TenureRow {
   model::PartitionId partition;
   model::AssignmentId assignment;
@@ -55,8 +70,9 @@ struct TenureRow {
   bool whole = true;
   uint64_t healed = 0;  // damaged places with a lower journal sequence are known and were compared
   uint64_t trash_until_ms = 0;
+  std::optional<QuorumRow> quorum;  // of a push table's: nothing
   CANTLE_FIELDS(partition, assignment, table, region, state, interval, born, log_start, applied, parts, children,
-                attempt, fill_snapshot, fill_to, fill_all, hollow, whole, healed, trash_until_ms)
+                attempt, fill_snapshot, fill_to, fill_all, hollow, whole, healed, trash_until_ms, quorum)
   friend bool operator==(const TenureRow&, const TenureRow&) = default;
 };
 Tenure tenure_of(const TenureRow& row);

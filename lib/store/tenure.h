@@ -23,6 +23,9 @@ struct TenureId {
   auto operator<=>(const TenureId&) const = default;
 };
 
+// Whose a tenure's log is: of this server alone, or one that is the same on every replica (model::Table's mode).
+enum class LogMode : uint8_t { push = 1, quorum = 2 };
+
 enum class TenureState : uint8_t {
   live = 1,   // appends and answers
   aside = 2,  // an old tenure, or what is left of a divided parent: kept until it is proved and dropped
@@ -41,6 +44,7 @@ struct Tenure {
   model::TableUuid table;
   model::Region region;
   TenureState state = TenureState::live;
+  LogMode mode = LogMode::push;
   model::Interval interval;                  // held: of an ended parent what went to children that are not here
   model::Epoch born;                         // incarnation in which it was created here
   model::LogPoint log_start;                 // the log begins behind this point; a child's: the parent's last block

@@ -284,6 +284,18 @@ base::Result<PayloadInfo> check_records(std::string_view payload, const model::I
   return info;
 }
 
+base::Status stamp_records(std::string& payload, model::Epoch epoch, model::Lsn first) {
+  RecordReader in(payload);
+  auto lsn = first;
+  for (model::RecordView r; in.next(r); lsn = lsn.next()) {
+    // The version stands behind the value, with two bytes of its own in front of it.
+    const auto at = static_cast<size_t>(r.value.data() - payload.data()) + r.value.size() + 2;
+    const auto version = model::quorum_version(epoch, lsn);
+    std::memcpy(payload.data() + at, version.bytes.data(), version.bytes.size());
+  }
+  return in.status();
+}
+
 std::string filter_records(std::string_view payload, const model::Interval& interval, uint32_t* count) {
   std::string out;
   *count = 0;

@@ -49,6 +49,9 @@ model::Record own(const model::RecordView& view);
 // Bytes that append_record adds.
 size_t encoded_size(const model::RecordView& record);
 
+// Gives each record its version as a quorum table's: `first` and on, in a block of that epoch. malformed: not records.
+base::Status stamp_records(std::string& payload, model::Epoch epoch, model::Lsn first);
+
 class RecordReader {
  public:
   explicit RecordReader(std::string_view payload) : rest_(payload), size_(payload.size()) {}

@@ -1,0 +1,311 @@
+// Logs of quorum tables, away from the way of a write: their rows, blocks that are asked for again, what was cut.
+#include <algorithm>
+
+#include "lib/base/check.h"
+#include "lib/base/log.h"
+#include "lib/base/testing.h"
+#include "lib/store/engine_impl.h"
+#include "lib/wire/block.h"
+
+namespace cantle::store {
+
+using base::Code;
+using base::ok;
+using model::BlockKind;
+using model::LogPoint;
+using model::Lsn;
+
+namespace {
+
+constexpr uint32_t kRetryAfterMs = 20;
+constexpr size_t kLogFilesMax = 4;  // segments kept open for reading logs
+
+}  // namespace
+
+// --- rows ---------------------------------------------------------------------------------------
+
+void Engine::Impl::count_quorum_logs() {
+  quorum_logs = static_cast<size_t>(
+      std::count_if(live.begin(), live.end(), [](const auto& l) { return l.second->quorum != nullptr; }));
+}
+
+QuorumRow Engine::Impl::quorum_row(const Log& log) const {
+  const auto& q = *log.quorum;
+  QuorumRow row;
+  row.promised = q.promised;
+  row.highest = q.highest;
+  row.commit = std::min(q.commit, durable_of(log).lsn);
+  row.epochs = q.epochs.starts();
+  row.begins = q.begins;
+  JournalPosition from;
+  const auto need = [&from](const JournalPosition& at) {
+    if (from.sequence == 0 || at < from) from = at;
+  };
+  if (!q.tail.empty()) need(q.tail.front().frame.at);
+  for (const auto& off : q.cut_off) need(off.blocks.front().frame.at);
+  // In the middle of a recovery: what comes before the index's position is still to be read.
+  if (pending.upto < index_applied && pending.upto.sequence != 0) need(pending.upto);
+  row.from_segment = from.segment;
+  row.from_offset = from.offset;
+  row.from_sequence = from.sequence;
+  return row;
+}
+
+void Engine::Impl::gather_rows(Pending& half) {
+  if (half.from.sequence == 0) half.from = half.upto;
+  if (quorum_logs == 0) return;
+  for (auto& [partition, log] : live) {
+    if (!log->quorum || !log->quorum->dirty) continue;
+    half.rows[partition] = quorum_row(*log);
+    log->quorum->dirty = false;
+  }
+}
+
+void Engine::Impl::rows_applied(const Pending& half) {
+  for (const auto& [partition, row] : half.rows)
+    if (Log* log = find_log(partition); log != nullptr && log->quorum && log->quorum->begins == row.begins)
+      log->row.quorum = row;
+}
+
+// With nothing to apply the index's position stands still. Segments are not kept for that alone.
+bool Engine::Impl::rows_due() const {
+  if (quorum_logs == 0 || journal->durable().segment == index_applied.segment) return false;
+  return std::any_of(live.begin(), live.end(), [](const auto& l) { return l.second->quorum && l.second->quorum->dirty; });
+}
+
+uint64_t Engine::Impl::pinned_segment() const {
+  uint64_t first = UINT64_MAX;
+  for (const auto& [partition, log] : live)
+    if (log->row.quorum && log->row.quorum->from_sequence != 0) first = std::min(first, log->row.quorum->from_segment);
+  return first;
+}
+
+// --- reading the log ----------------------------------------------------------------------------
+
+base::Result<std::optional<LogPoint>> Engine::Impl::find_point(Log& log, Lsn lsn) {
+  const auto& q = *log.quorum;
+  for (const auto& point : {log.end, q.visible, log.row.applied, log.row.log_start})
+    if (point.lsn == lsn) return point;
+  if (lsn > log.end.lsn) return std::nullopt;
+  if (lsn > q.visible.lsn) {
+    const auto cut = q.lowest_cut();
+    if (!cut || lsn <= cut->lsn)
+      for (const auto& block : q.tail)
+        if (block.end().lsn == lsn) return block.end();
+    for (const auto& f : q.flying)
+      if (f.end.lsn == lsn) return f.end;
+    return std::nullopt;
+  }
+  TRY_ASSIGN(const auto at, place_of(log, lsn));
+  std::optional<LogPoint> found;
+  TRY(walk(log, lsn, at, false, [&](const Frame& f, std::string_view) -> base::Result<bool> {
+    if (f.header.first > lsn) return base::fail(Code::corrupt, "the log is damaged there");
+    if (f.header.last() == lsn) found = point_of(f.header);
+    return false;
+  }));
+  return found;
+}
+
+base::Result<JournalPosition> Engine::Impl::place_of(Log& log, Lsn lsn) {
+  const auto& q = *log.quorum;
+  if (lsn > log.row.log_start.lsn) {
+    if (const auto at = q.index.find(lsn)) return *at;
+    if (!q.learned) {
+      learn_logs();
+      base::Error e(Code::unavailable, "older blocks are being looked up");
+      e.retry_after_ms = kRetryAfterMs;
+      return base::fail(std::move(e));
+    }
+  }
+  return base::fail(Code::not_found, "older than what is retained of the log");
+}
+
+base::Result<std::vector<model::Block>> Engine::Impl::read_log(const model::PartitionId& partition, Lsn from,
+                                                               size_t bytes_max) {
+  TRY_ASSIGN(Log * log, quorum_log_of(partition));
+  std::vector<model::Block> blocks;
+  const auto end = durable_of(*log).lsn;
+  from = std::max(from, Lsn{1});
+  if (from > end) return blocks;
+  TRY_ASSIGN(const auto at, place_of(*log, from));
+  size_t bytes = 0;
+  Lsn next = from;
+  TRY(walk(*log, from, at, true, [&](const Frame& f, std::string_view payload) -> base::Result<bool> {
+    const auto& h = f.header;
+    if (h.last() > end) return false;
+    if (h.first > next) return false;  // a damaged block is in between: told when it is asked for
+    blocks.push_back({h, std::string(payload)});
+    next = h.last().next();
+    bytes += payload.size();
+    return bytes < bytes_max && next <= end;
+  }));
+  if (blocks.empty()) return base::fail(Code::corrupt, "the log is damaged at LSN " + model::to_string(from));
+  return blocks;
+}
+
+base::Status Engine::Impl::walk(const Log& log, Lsn from, JournalPosition at, bool payload, const EachBlock& each) {
+  const auto& q = *log.quorum;
+  const auto end = journal->durable();
+  for (; at.segment <= end.segment; at = {at.segment + 1, 0, at.sequence}) {
+    auto file = log_file(at.segment);
+    if (!file && file.error().code == Code::not_found) continue;
+    if (!file) return base::fail(std::move(file).error());
+    TRY_ASSIGN(const auto size, (*file)->size());
+    SegmentScanner scanner(**file, at.segment, at.offset, at.segment == end.segment ? std::min(size, end.offset) : size);
+    for (;;) {
+      const auto wanted = [&](const Frame& f) {
+        const auto& h = f.header;
+        return is_log_block(h.kind) && h.partition == log.row.partition && h.last() >= from &&
+               f.at.sequence >= q.begins && q.index.lives(h.last(), f.at.sequence);
+      };
+      TRY_ASSIGN(auto frame, scanner.look(false));
+      const bool want = frame && frame->at.sequence >= at.sequence && wanted(*frame);
+      if (want && payload) {
+        TRY_ASSIGN(frame, scanner.look(true));
+      }
+      if (!frame || frame->at.sequence < at.sequence) {
+        TRY_ASSIGN(frame, scanner.search(at.sequence == 0 ? 0 : at.sequence - 1));
+        if (!frame) break;
+      }
+      at.sequence = frame->at.sequence + 1;
+      if (wanted(*frame)) {
+        TRY_ASSIGN(const bool more, each(*frame, scanner.payload()));
+        if (!more) return ok();
+      }
+      scanner.pass(*frame);
+    }
+  }
+  return ok();
+}
+
+base::Result<std::shared_ptr<File>> Engine::Impl::log_file(uint64_t segment) {
+  if (const auto it = log_files.find(segment); it != log_files.end()) return it->second;
+  TRY_ASSIGN(auto file, parts.disk.open(segment_path(segment), OpenMode::read));
+  if (log_files.size() >= kLogFilesMax) log_files.erase(log_files.begin());
+  return log_files[segment] = std::move(file);
+}
+
+void Engine::Impl::forget_segment(uint64_t segment) {
+  log_files.erase(segment);
+  if (quorum_logs == 0) return;
+  for (auto& [partition, log] : live)
+    if (log->quorum) log->quorum->index.forget_below(segment + 1);
+}
+
+// What stands in segments from before the place where the last recovery began, when somebody asks for it. One segment
+// after the other, in the background.
+struct Engine::Impl::Learning {
+  std::map<model::PartitionId, std::pair<uint64_t, LogIndex>> logs;  // where each begins
+  std::deque<uint64_t> segments;
+  uint64_t before = 0;  // journal sequence
+};
+
+void Engine::Impl::learn_logs() {
+  if (learning_logs) return;
+  learning_logs = true;
+  auto work = std::make_shared<Learning>();
+  for (const auto& [partition, log] : live)
+    if (log->quorum && !log->quorum->learned) work->logs[partition].first = log->quorum->begins;
+  for (const auto& [number, info] : segments) work->segments.push_back(number);
+  work->before = scan_start;
+  learn_next(std::move(work));
+}
+
+void Engine::Impl::learn_next(std::shared_ptr<Learning> work) {
+  if (work->segments.empty()) {
+    learning_logs = false;
+    for (auto& [partition, found] : work->logs) {
+      Log* log = find_log(partition);
+      if (log == nullptr || !log->quorum || log->quorum->begins != found.first) continue;
+      log->quorum->index.put_before(std::move(found.second));
+      if (!segments.empty()) log->quorum->index.forget_below(segments.begin()->first);
+      log->quorum->learned = true;
+    }
+    return;
+  }
+  const uint64_t number = work->segments.front();
+  work->segments.pop_front();
+  auto task = [work, number, &disk = parts.disk, limit = config.segment_bytes] {
+    auto file = disk.open(segment_path(number), OpenMode::read);
+    if (!file) return;
+    SegmentScanner scanner(**file, number, 0, limit);
+    scanner.headers_only();
+    for (;;) {
+      auto frame = scanner.look(false);
+      if (frame && !*frame) frame = scanner.search(0);
+      if (!frame || !*frame) break;
+      const auto& f = **frame;
+      if (f.at.sequence >= work->before) return work->segments.clear();
+      const auto log = work->logs.find(f.header.partition);
+      if (log != work->logs.end() && f.at.sequence >= log->second.first) {
+        if (is_log_block(f.header.kind)) log->second.second.add(f.header.first, f.at);
+        if (f.header.kind == BlockKind::truncate) log->second.second.cut(f.header.prev_lsn, f.at);
+      }
+      scanner.pass(f);
+    }
+    (*file)->drop_cache();
+  };
+  parts.executor.run(Lane::background, std::move(task), guarded([this, work] { learn_next(work); }));
+}
+
+// --- trash --------------------------------------------------------------------------------------
+
+namespace {
+
+base::Status write_blocks(Disk& disk, const std::string& path, const std::vector<TailBlock>& blocks) {
+  TRY(disk.make_dir(kTrashDir));
+  TRY(disk.sync_dir(""));
+  const std::string aside = path + ".new";
+  {
+    TRY_ASSIGN(auto file, disk.open(aside, OpenMode::create));
+    uint64_t at = 0;
+    for (const auto& block : blocks) {
+      const auto size = wire::kBlockHeaderSize + block.frame.header.length;
+      // As it lies there, right or not: it is for a person to look at.
+      TRY_ASSIGN(const auto bytes, block.file->read(block.frame.at.offset + kFrameSize, size));
+      TRY(file->write(at, bytes));
+      at += size;
+    }
+    TRY(file->truncate(at));
+    TRY(file->sync());
+  }
+  CRASH_POINT("quorum.cut_written");
+  TRY(disk.rename(aside, path));
+  return disk.sync_dir(kTrashDir);
+}
+
+}  // namespace
+
+void Engine::Impl::write_cut_offs() {
+  for (auto& [partition, log] : live) {
+    if (!log->quorum) continue;
+    for (auto& off : log->quorum->cut_off) {
+      if (off.writing) continue;
+      off.writing = true;
+      auto result = std::make_shared<base::Status>(ok());
+      auto task = [path = off.path, blocks = off.blocks, result, &disk = parts.disk] {
+        *result = write_blocks(disk, path, blocks);
+      };
+      parts.executor.run(Lane::background, std::move(task),
+                         guarded([this, partition = partition, path = off.path, result] {
+                           Log* there = find_log(partition);
+                           if (failed || there == nullptr || !there->quorum) return;
+                           auto& q = *there->quorum;
+                           const auto it = std::find_if(q.cut_off.begin(), q.cut_off.end(),
+                                                        [&](const CutOff& o) { return o.path == path; });
+                           if (it == q.cut_off.end()) return;
+                           if (!*result && result->error().code == Code::no_space) {
+                             it->writing = false;  // its segment stays; the tick tries again
+                             return;
+                           }
+                           if (!*result)
+                             base::log(base::Level::error, "log-cut-lost",
+                                       {{"file", path}, {"error", base::to_string(result->error())}});
+                           q.cut_off.erase(it);
+                           q.dirty = true;
+                         }));
+    }
+  }
+}
+
+}  // namespace cantle::store

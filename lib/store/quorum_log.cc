@@ -1,0 +1,65 @@
+#include "lib/store/quorum_log.h"
+
+#include <algorithm>
+#include <iterator>
+
+namespace cantle::store {
+
+using model::Lsn;
+
+void LogIndex::add(Lsn first, const JournalPosition& at) {
+  if (!marks_.empty()) {
+    const auto& last = marks_.back();
+    if (first <= last.first) return;  // the same block once more
+    if (last.at.segment == at.segment && at.offset - last.at.offset < kMarkEvery) return;
+  }
+  marks_.push_back({first, at});
+}
+
+void LogIndex::cut(Lsn keep, const JournalPosition& at) {
+  while (!marks_.empty() && marks_.back().first > keep) marks_.pop_back();
+  cuts_.push_back({keep, at});
+}
+
+void LogIndex::forget_below(uint64_t segment) {
+  const auto gone = [segment](const Mark& m) { return m.at.segment < segment; };
+  std::erase_if(marks_, gone);
+  std::erase_if(cuts_, gone);
+}
+
+void LogIndex::put_before(LogIndex older) {
+  for (const auto& c : cuts_)
+    while (!older.marks_.empty() && older.marks_.back().first > c.first) older.marks_.pop_back();
+  while (!marks_.empty() && !older.marks_.empty() && older.marks_.back().first >= marks_.front().first)
+    older.marks_.pop_back();
+  older.marks_.insert(older.marks_.end(), marks_.begin(), marks_.end());
+  older.cuts_.insert(older.cuts_.end(), cuts_.begin(), cuts_.end());
+  *this = std::move(older);
+}
+
+std::optional<JournalPosition> LogIndex::find(Lsn lsn) const {
+  const auto it =
+      std::upper_bound(marks_.begin(), marks_.end(), lsn, [](Lsn l, const Mark& m) { return l < m.first; });
+  if (it == marks_.begin()) return std::nullopt;
+  return std::prev(it)->at;
+}
+
+bool LogIndex::lives(Lsn last, uint64_t sequence) const {
+  return std::none_of(cuts_.begin(), cuts_.end(),
+                      [&](const Mark& c) { return c.at.sequence > sequence && c.first < last; });
+}
+
+std::optional<Lsn> LogIndex::oldest() const {
+  if (marks_.empty()) return std::nullopt;
+  return marks_.front().first;
+}
+
+void EpochTable::note(model::Epoch epoch, Lsn first) {
+  if (starts_.empty() || starts_.back().epoch < epoch) starts_.push_back({epoch, first});
+}
+
+void EpochTable::cut(Lsn keep) {
+  while (!starts_.empty() && starts_.back().first > keep) starts_.pop_back();
+}
+
+}  // namespace cantle::store

@@ -1,0 +1,99 @@
+// A quorum table's partition in a Store: blocks are built and taken as a leader and its followers would.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "lib/store/journal_format.h"
+#include "test/unit/store/engine_fixture.h"
+
+namespace cantle::store {
+
+using Rows = std::map<std::string, std::string>;
+using Blocks = std::vector<model::Block>;
+
+inline std::string quorum_payload(model::Epoch epoch, model::Lsn first,
+                                  const std::vector<std::pair<std::string, std::string>>& puts) {
+  std::string payload;
+  for (const auto& [key, value] : puts) {
+    model::RecordView r;
+    r.key = key;
+    r.value = value;
+    wire::append_record(payload, r);
+  }
+  EXPECT_TRUE(wire::stamp_records(payload, epoch, first));
+  return payload;
+}
+
+// A sealed block behind `before`.
+inline model::Block block_after(const model::LogPoint& before, uint8_t p, uint64_t epoch, uint64_t commit,
+                                const std::vector<std::pair<std::string, std::string>>& puts) {
+  model::Block b;
+  auto& h = b.header;
+  h.kind = puts.empty() ? model::BlockKind::epoch_start : model::BlockKind::data;
+  h.partition = partition(p);
+  h.region = {p};
+  h.epoch = {epoch};
+  h.first = before.lsn.next();
+  h.records = puts.empty() ? 1 : static_cast<uint32_t>(puts.size());
+  h.prev_epoch = before.epoch;
+  h.prev_lsn = before.lsn;
+  h.prev_crc = before.crc;
+  h.commit = {commit};
+  h.leader_ms = 1700000000000;
+  if (!puts.empty()) b.payload = quorum_payload(h.epoch, h.first, puts);
+  wire::seal_block(h, b.payload);
+  return b;
+}
+inline model::LogPoint end_of(const model::BlockHeader& h) { return {h.epoch, h.last(), h.header_crc}; }
+
+class QuorumStore : public Store {
+ public:
+  base::Status create_quorum(uint8_t p, uint8_t a, model::Interval interval = {}) {
+    return wait([&](auto done) {
+      return engine->create(
+          {tenure(p, a), id_of<model::TableUuid>(7), {p}, std::move(interval), LogMode::quorum}, done);
+    });
+  }
+  QuorumLog log(uint8_t p = 1) {
+    const auto l = engine->quorum_log(partition(p));
+    EXPECT_TRUE(l.has_value());
+    return l ? *l : QuorumLog{};
+  }
+  // One record, appended; the lanes are not run.
+  base::Result<model::BlockHeader> build(uint64_t epoch, const std::string& key, const std::string& value,
+                                         Engine::Taken done = nullptr, uint8_t p = 1) {
+    const auto first = log(p).end.lsn.next();
+    return engine->build(partition(p), {model::BlockKind::data, {epoch}, log(p).commit},
+                         quorum_payload({epoch}, first, {{key, value}}), std::move(done));
+  }
+  base::Result<model::BlockHeader> begin_epoch(uint64_t epoch, uint8_t p = 1) {
+    return engine->build(partition(p), {model::BlockKind::epoch_start, {epoch}, log(p).commit}, "", nullptr);
+  }
+  base::Result<model::LogPoint> take(const model::Block& b, Engine::Taken done = nullptr) {
+    return engine->take(b.header.partition, b.header, b.payload, std::move(done));
+  }
+  base::Status commit(uint64_t lsn, uint8_t p = 1) { return engine->commit(partition(p), {lsn}); }
+  base::Status seal(uint64_t promised, uint8_t p = 1) {
+    return wait([&](auto done) { return engine->seal(partition(p), {promised}, done); });
+  }
+  base::Status truncate(const model::LogPoint& keep, uint8_t p = 1) {
+    return wait([&](auto done) { return engine->truncate(partition(p), keep, done); });
+  }
+  base::Result<Blocks> read_log(uint64_t from, size_t bytes = size_t{1} << 30, uint8_t p = 1) {
+    auto blocks = engine->read_log(partition(p), {from}, bytes);
+    if (!blocks && blocks.error().code == base::Code::unavailable) {  // looked up in the background
+      run();
+      blocks = engine->read_log(partition(p), {from}, bytes);
+    }
+    return blocks;
+  }
+  // Power fails, and it starts again.
+  void lose_power(base::Random* random = nullptr) {
+    kill();
+    disk.crash(random);
+    ASSERT_TRUE(open());
+  }
+};
+
+}  // namespace cantle::store
