@@ -20,7 +20,6 @@
 #include <string>
 #include <string_view>
 #include <type_traits>
-#include <unordered_set>
 #include <vector>
 
 namespace cantle::models {
@@ -73,22 +72,31 @@ class Explorer {
 
  private:
   static std::string_view bytes(const State& s) { return {reinterpret_cast<const char*>(&s), sizeof s}; }
-  struct Hash {
-    const std::deque<State>* states;
-    size_t operator()(uint32_t i) const { return std::hash<std::string_view>()(bytes((*states)[i])); }
-  };
-  struct Same {
-    const std::deque<State>* states;
-    bool operator()(uint32_t a, uint32_t b) const { return bytes((*states)[a]) == bytes((*states)[b]); }
-  };
 
   void add(const State& next, size_t from) {
-    states_.push_back(next);
-    if (known_.insert(static_cast<uint32_t>(states_.size() - 1)).second)
-      from_.push_back(static_cast<uint32_t>(from));
-    else
-      states_.pop_back();
+    if ((states_.size() + 1) * 2 > known_.size()) grow();
+    const auto hash = std::hash<std::string_view>()(bytes(next));
+    for (size_t at = hash;; ++at) {
+      Known& known = known_[at & (known_.size() - 1)];
+      if (known.state == 0) {
+        states_.push_back(next);
+        from_.push_back(static_cast<uint32_t>(from));
+        known = {tag_of(hash), static_cast<uint32_t>(states_.size())};
+        return;
+      }
+      if (known.tag == tag_of(hash) && bytes(states_[known.state - 1]) == bytes(next)) return;
+    }
   }
+  void grow() {
+    known_.assign(std::max<size_t>(1024, known_.size() * 2), {});
+    for (size_t i = 0; i < states_.size(); ++i) {
+      const auto hash = std::hash<std::string_view>()(bytes(states_[i]));
+      size_t at = hash;
+      while (known_[at & (known_.size() - 1)].state != 0) ++at;
+      known_[at & (known_.size() - 1)] = {tag_of(hash), static_cast<uint32_t>(i + 1)};
+    }
+  }
+  static uint32_t tag_of(size_t hash) { return static_cast<uint32_t>(hash >> 32); }
 
   // The actions are not kept: each step is taken again to learn its name.
   std::vector<std::string> way_to(size_t i) {
@@ -110,7 +118,12 @@ class Explorer {
   Expand expand_;
   std::deque<State> states_;
   std::vector<uint32_t> from_;
-  std::unordered_set<uint32_t, Hash, Same> known_{16, Hash{&states_}, Same{&states_}};
+  // Open addressing: nearly all the time is spent in asking whether a state is known, and a miss costs one look at
+  // memory.
+  struct Known {
+    uint32_t tag, state;  // part of its hash; its number + 1, 0 for none
+  };
+  std::vector<Known> known_;
 };
 
 inline std::string text_of(const Found& found) {
