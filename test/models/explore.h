@@ -70,6 +70,15 @@ class Explorer {
     return found;
   }
 
+  // For a model that begins in the middle of things: they can come to that.
+  static bool leads_to(const Expand& expand, const State& from, const State& to, size_t states_max) {
+    const auto until = [&](const State& s, Out& out) {
+      if (bytes(s) == bytes(to)) return out.violation("", "it is there");
+      expand(s, out);
+    };
+    return !Explorer(until).run(from, states_max).violation.empty();
+  }
+
  private:
   static std::string_view bytes(const State& s) { return {reinterpret_cast<const char*>(&s), sizeof s}; }
 
