@@ -137,7 +137,8 @@ struct QuorumSuspect {
   Envelope envelope;
   Epoch epoch;  // of the government whose leader is missed
   AssignmentId leader;
-  CANTLE_FIELDS(envelope, epoch, leader)
+  ServerId server;  // the leader's
+  CANTLE_FIELDS(envelope, epoch, leader, server)
 };
 struct QuorumSuspectReply {
   bool suspects = false;

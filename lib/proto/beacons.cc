@@ -1,0 +1,268 @@
+#include "lib/proto/beacons.h"
+
+#include <algorithm>
+
+#include "lib/base/testing.h"
+
+namespace cantle::proto {
+
+using namespace beacon;
+using base::Instant;
+using model::Epoch;
+using model::Incarnation;
+using model::PartitionId;
+using model::ServerId;
+
+namespace {
+constexpr Instant kForever{base::Duration::max()};
+
+template <class Map>
+void raise(Map& map, const PartitionId& partition, Epoch epoch) {
+  auto& at = map[partition];
+  at = std::max(at, epoch);
+}
+}  // namespace
+
+Beacons::Beacons(ServerId self, Incarnation incarnation, Instant recovered)
+    : self_(std::move(self)), life_(incarnation), may_seal_from_(recovered + kPromise + drift(kPromise)) {
+  if (MUTANT("restart_forgets_promise")) may_seal_from_ = recovered;
+}
+
+// S8: while this process stood still its leases may have run out, whatever the clocks say.
+void Beacons::begin(const Now& now) {
+  const auto went = now.at - last_turn_;
+  const bool clock_stood =
+      now.wall > last_wall_ && std::chrono::milliseconds(now.wall - last_wall_) > went + kGapMost && last_wall_ != 0;
+  if (last_turn_ != Instant{} && (went > kGapMost || clock_stood)) {
+    gap_at_ = now.at;
+    sent_.clear();
+    for (auto& [server, peer] : known_) {
+      peer.granted_until = {};
+      for (auto& [partition, refusal] : peer.refused) refusal.until = {};
+    }
+  }
+  last_turn_ = std::max(last_turn_, now.at);
+  last_wall_ = now.wall;
+}
+
+const Beacons::Peer* Beacons::find(const ServerId& server) const {
+  const auto it = known_.find(server);
+  return it == known_.end() ? nullptr : &it->second;
+}
+
+// Null: an older life speaks. A new life knows nothing of what the one before accepted or granted.
+Beacons::Peer* Beacons::meet(const ServerId& server, Incarnation life) {
+  auto& peer = known_[server];
+  if (life < peer.life) return nullptr;
+  if (life == peer.life) return &peer;
+  Peer anew;
+  anew.life = life;
+  anew.promised_before = std::max(peer.promised_before, peer.promised_until);
+  anew.clock_offset_ms = peer.clock_offset_ms;
+  peer = std::move(anew);
+  news_ = true;
+  return &peer;
+}
+
+void Beacons::set_peers(std::set<ServerId> peers) {
+  peers.erase(self_);
+  peers_ = std::move(peers);
+}
+
+std::vector<Send> Beacons::turn(const Now& now) {
+  begin(now);
+  std::vector<Send> out;
+  if (now.at < next_beacon_) return out;
+  next_beacon_ = now.at + kBeaconEvery;
+  ++stamp_;
+  sent_.push_back({stamp_, now.at});
+  while (sent_.front().at + 2 * kPromise < now.at) sent_.pop_front();
+  model::QuorumBeacon beacon{self_, life_, stamp_, now.wall, {}};
+  for (const auto& [partition, telling] : telling_) beacon.released.push_back(telling.released);
+  for (const auto& to : peers_) out.push_back({to, beacon});
+  return out;
+}
+
+std::optional<model::QuorumBeaconReply> Beacons::heard(const Now& now, const model::QuorumBeacon& beacon) {
+  begin(now);
+  Peer* peer = meet(beacon.from, beacon.incarnation);
+  if (peer == nullptr) return std::nullopt;
+  if (beacon.stamp > peer->heard_stamp) {
+    peer->heard_stamp = beacon.stamp;
+    peer->heard_at = now.at;
+  }
+  for (const auto& r : beacon.released) note_release(now.at, beacon.from, r);
+  // The promise: from now on, whenever the beacon was sent.
+  peer->promised_until = std::max(peer->promised_until, now.at + kPromise);
+  model::QuorumBeaconReply reply{self_, life_, beacon.incarnation, beacon.stamp, now.wall, {}};
+  for (const auto& [partition, epoch] : peer->accepted) {
+    const auto floor = floor_.find(partition);
+    if (floor == floor_.end() || floor->second <= epoch || MUTANT("answer_names_nothing")) continue;
+    reply.refused.push_back({partition, floor->second});
+  }
+  return reply;
+}
+
+void Beacons::answered(const Now& now, const model::QuorumBeaconReply& reply) {
+  begin(now);
+  Peer* peer = reply.asker == life_ ? meet(reply.from, reply.incarnation) : nullptr;
+  if (peer == nullptr || reply.stamp <= peer->answered_stamp) return;
+  peer->answered_stamp = reply.stamp;
+  peer->answered_at = now.at;
+  peer->clock_offset_ms = static_cast<int64_t>(reply.wall_ms) - static_cast<int64_t>(now.wall);
+  std::map<PartitionId, Refusal> refused;
+  for (const auto& r : reply.refused) {
+    const auto before = peer->refused.find(r.partition);
+    const auto until = before == peer->refused.end() ? peer->granted_until : before->second.until;
+    refused[r.partition] = {r.epoch, until};
+    if (before == peer->refused.end() || before->second.promised != r.epoch) news_ = true;
+  }
+  peer->refused = std::move(refused);
+  const auto sent = std::find_if(sent_.begin(), sent_.end(), [&](const Sent& s) { return s.stamp == reply.stamp; });
+  if (sent != sent_.end()) {
+    const auto from = MUTANT("lease_from_answer") ? now.at : sent->at;
+    peer->granted_until = std::max(peer->granted_until, from + kPromise - drift(kPromise));
+  }
+  for (auto telling = telling_.begin(); telling != telling_.end();) {
+    auto& left = telling->second.left;
+    if (reply.stamp >= telling->second.since) left.erase(reply.from);
+    telling = left.empty() ? telling_.erase(telling) : std::next(telling);
+  }
+}
+
+void Beacons::accepted_by(const ServerId& server, Incarnation life, const PartitionId& partition, Epoch epoch) {
+  if (Peer* peer = meet(server, life)) raise(peer->accepted_us, partition, epoch);
+}
+
+void Beacons::released(const Now& now, const ServerId& by, Incarnation life, const model::Released& released) {
+  begin(now);
+  if (meet(by, life) != nullptr) note_release(now.at, by, released);
+}
+
+// What a leader released it serves no more, so nothing that was promised to it there holds anybody back.
+void Beacons::note_release(Instant now, const ServerId& by, const model::Released& released) {
+  auto& last = releases_[{released.partition, by}];
+  if (released.epoch <= last.released.epoch) return;
+  last = {released, now};
+  news_ = true;
+  const auto peer = known_.find(by);
+  if (peer == known_.end()) return;
+  const auto accepted = peer->second.accepted.find(released.partition);
+  if (accepted != peer->second.accepted.end() && accepted->second <= released.epoch)
+    peer->second.accepted.erase(accepted);
+}
+
+bool Beacons::accept(const ServerId& leader, Incarnation life, const PartitionId& partition, Epoch epoch) {
+  Peer* peer = meet(leader, life);
+  if (peer == nullptr) return false;
+  raise(peer->accepted, partition, epoch);
+  return true;
+}
+
+void Beacons::set_floor(const PartitionId& partition, Epoch epoch) { raise(floor_, partition, epoch); }
+
+void Beacons::governed(const PartitionId& partition, Epoch epoch) {
+  const auto telling = telling_.find(partition);
+  if (telling != telling_.end() && telling->second.released.epoch < epoch) telling_.erase(telling);
+}
+
+void Beacons::release(Instant now, const model::Released& released) {
+  const auto* last = released_by(self_, released.partition);
+  if (last != nullptr && last->released.epoch >= released.epoch) return;
+  note_release(now, self_, released);
+  telling_[released.partition] = {released, stamp_ + 1, peers_};
+  if (peers_.empty()) telling_.erase(released.partition);
+}
+
+void Beacons::forget(const PartitionId& partition) {
+  floor_.erase(partition);
+  telling_.erase(partition);
+  std::erase_if(releases_, [&](const auto& r) { return r.first.first == partition; });
+  for (auto& [server, peer] : known_) {
+    peer.accepted.erase(partition);
+    peer.accepted_us.erase(partition);
+    peer.refused.erase(partition);
+  }
+}
+
+// A promise holds for the partitions in which this server has accepted the other, in this life of it: nowhere else does
+// it count for a lease. What was promised to an earlier life holds anyway.
+Instant Beacons::promised_until(const ServerId& leader, const PartitionId& partition) const {
+  const Peer* peer = find(leader);
+  if (peer == nullptr) return {};
+  return peer->accepted.contains(partition) ? std::max(peer->promised_until, peer->promised_before)
+                                            : peer->promised_before;
+}
+
+Instant Beacons::granted(const model::Voter& voter, const PartitionId& partition, Epoch epoch) const {
+  if (voter.server == self_) return kForever;
+  const Peer* peer = find(voter.server);
+  if (peer == nullptr) return {};
+  const auto accepted = peer->accepted_us.find(partition);
+  if ((accepted == peer->accepted_us.end() || accepted->second != epoch) && !MUTANT("grant_without_acceptance"))
+    return {};
+  const auto refusal = peer->refused.find(partition);
+  return refusal == peer->refused.end() ? peer->granted_until : refusal->second.until;
+}
+
+Instant Beacons::lease_until(const PartitionId& partition, Epoch epoch,
+                             std::initializer_list<const model::Voters*> sets) const {
+  const auto* released = released_by(self_, partition);
+  if (released != nullptr && released->released.epoch >= epoch) return {};
+  Instant until = sets.size() == 0 ? Instant{} : kForever;
+  for (const auto* voters : sets)
+    until = std::min(
+        until, model::majority_until(*voters, [&](const model::Voter& v) { return granted(v, partition, epoch); }));
+  return until;
+}
+
+std::optional<Heard> Beacons::heard(const ServerId& server) const {
+  const Peer* peer = find(server);
+  if (peer == nullptr) return std::nullopt;
+  return Heard{peer->heard_at, peer->life};
+}
+
+Instant Beacons::contact_at(Instant now, const model::Voters& voters) const {
+  return model::majority_until(voters, [&](const model::Voter& v) {
+    if (v.server == self_) return now;
+    const Peer* peer = find(v.server);
+    return peer == nullptr ? Instant{} : peer->answered_at;
+  });
+}
+
+bool Beacons::both_ways(Instant now, const model::Voters& voters) const {
+  return model::majority_of(voters, [&](const model::Voter& v) {
+    if (v.server == self_) return true;
+    const Peer* peer = find(v.server);
+    return peer != nullptr && peer->heard_at + kSilent >= now && peer->answered_at + kSilent >= now;
+  });
+}
+
+const ReleaseHeard* Beacons::released_by(const ServerId& server, const PartitionId& partition) const {
+  const auto it = releases_.find({partition, server});
+  return it == releases_.end() ? nullptr : &it->second;
+}
+
+const ReleaseHeard* Beacons::hand_over(const PartitionId& partition, Epoch epoch) const {
+  for (auto it = releases_.lower_bound({partition, {}}); it != releases_.end() && it->first.first == partition; ++it)
+    if (it->second.released.epoch == epoch && !it->second.released.successor.none()) return &it->second;
+  return nullptr;
+}
+
+Epoch Beacons::refused_at(const PartitionId& partition) const {
+  Epoch highest;
+  for (const auto& [server, peer] : known_) {
+    const auto it = peer.refused.find(partition);
+    if (it != peer.refused.end()) highest = std::max(highest, it->second.promised);
+  }
+  return highest;
+}
+
+std::optional<int64_t> Beacons::clock_offset_ms(const ServerId& server) const {
+  const Peer* peer = find(server);
+  return peer == nullptr ? std::nullopt : peer->clock_offset_ms;
+}
+
+bool Beacons::take_news() { return std::exchange(news_, false); }
+
+}  // namespace cantle::proto

@@ -1,0 +1,577 @@
+#include "lib/proto/election.h"
+
+#include <algorithm>
+
+#include "lib/base/check.h"
+#include "lib/base/testing.h"
+
+namespace cantle::proto {
+
+using namespace election;
+using base::Instant;
+using model::AssignmentId;
+using model::Epoch;
+using model::Government;
+using model::Vote;
+using model::Voter;
+
+std::vector<Vote> candidates(const model::Voters& voters, const std::vector<Vote>& votes, Epoch promise) {
+  std::map<AssignmentId, Vote> of;
+  for (auto vote : votes) {
+    const Voter* voter = model::find_voter(voters, vote.assignment);
+    if (voter == nullptr || voter->server != vote.server) continue;
+    if (vote.promise != promise && !MUTANT("any_promise_counts")) continue;
+    vote.slot = voter->slot;
+    const auto [at, first] = of.emplace(vote.assignment, vote);
+    const auto newer = [](const Vote& a, const Vote& b) {
+      return a.incarnation != b.incarnation ? a.incarnation > b.incarnation : a.token > b.token;
+    };
+    if (!first && newer(vote, at->second)) at->second = vote;
+  }
+  std::vector<Vote> able;
+  for (const auto& [assignment, vote] : of) {
+    const bool longest = model::majority_of(voters, [&of, mine = vote.token](const Voter& v) {
+      const auto other = of.find(v.assignment);
+      return other != of.end() && (other->second.token <= mine || MUTANT("token_is_not_asked"));
+    });
+    if (vote.can_lead && longest) able.push_back(vote);
+  }
+  std::sort(able.begin(), able.end(), [](const Vote& a, const Vote& b) {
+    return a.token != b.token && !MUTANT("token_is_not_asked") ? a.token > b.token : a.slot < b.slot;
+  });
+  return able;
+}
+
+Election::Election(Self self, Beacons& beacons)
+    : self_(std::move(self)),
+      beacons_(&beacons),
+      log_{self_.token, self_.whole, true},
+      promise_(self_.promised),
+      highest_(self_.token.epoch) {
+  set_floor();
+}
+
+Effects Election::step(Instant now, const Input& input) {
+  Effects out;
+  std::visit([&](const auto& in) { on(now, in, out); }, input);
+  think(now, out);
+  return out;
+}
+
+std::string_view Election::doing() const {
+  if (leads_) return "leads";
+  switch (phase_) {
+    case Phase::calm: return leader_.server.name.empty() ? "waits for a government" : "follows";
+    case Phase::asking: return "asks whether the others miss the leader";
+    case Phase::held: return "waits for the leader's successor";
+    case Phase::reading: return "reads the government";
+    case Phase::waiting: return "waits until its promise has run out";
+    case Phase::sealing: return "seals";
+    case Phase::voting: return "votes";
+    case Phase::swapping: return "swaps the government";
+  }
+  return "";
+}
+
+std::optional<Epoch> Election::leads() const { return leads_ ? std::optional(leads_->epoch) : std::nullopt; }
+
+bool Election::admits(Epoch epoch) const { return epoch >= floor() || MUTANT("obey_below_promise"); }
+
+Instant Election::lease_until() const {
+  if (!leads_ || !read_) return {};
+  return beacons_->lease_until(self_.partition, leads_->epoch, {&read_->government.voters});
+}
+
+bool Election::can_lead(Instant now) const {
+  if (!log_.whole || !log_.moving || !read_) return false;
+  if (resigned_at_ && now < *resigned_at_ + kRest) return false;
+  return beacons_->both_ways(now, read_->government.voters);
+}
+
+const Voter* Election::own_voter() const {
+  return read_ ? model::find_voter(read_->government.voters, self_.assignment) : nullptr;
+}
+
+// Above what this server has said that it does not lead at.
+Epoch Election::never_led() const {
+  const auto* released = beacons_->released_by(self_.server, self_.partition);
+  return released == nullptr ? Epoch{} : released->released.epoch.next();
+}
+
+Vote Election::own_vote(Instant now) const {
+  const Voter* voter = own_voter();
+  return {ballot_,       log_.token,       self_.assignment, self_.server, voter ? voter->slot : 0,
+          can_lead(now), self_.incarnation};
+}
+
+// --- what came -------------------------------------------------------------------------------------------------
+
+void Election::on(Instant, const Tick&, Effects&) {}
+
+void Election::on(Instant now, const GovernmentRead& in, Effects& out) {
+  if (!reading_.out || in.number != reading_.number) return;
+  reading_.out = false;
+  if (!in.answer || !*in.answer) {
+    read_wait_ = std::clamp(read_wait_ * 2, kReadAgain, kReadAgainMost);
+    next_read_ = now + read_wait_;
+    want_read_ = true;
+    return;
+  }
+  read_wait_ = {};
+  adopt(now, reading_.sent, **in.answer, out);
+}
+
+void Election::on(Instant now, const Swapped& in, Effects& out) {
+  if (!swap_ || in.number != swap_->request.number) return;
+  if (in.result == SwapResult::unknown) return swap_unknown(now);
+  const auto swap = *std::exchange(swap_, std::nullopt);
+  next_swap_ = now + kSwapAgain;
+  if (in.result == SwapResult::done) return adopt(now, swap.request.sent, {swap.to, in.version}, out);
+  pending_.erase(swap.to.writer);
+  swap_after_ = now;
+  want_read(now);
+}
+
+// S27: it may have been made, or be made yet. Its writer is remembered until the version that it stands on has passed.
+void Election::swap_unknown(Instant now) {
+  if (!swap_->to.leader.none() && !leads_) unknown_since_ = now;
+  swap_.reset();
+  swap_after_ = now;
+  next_swap_ = now + kSwapAgain;
+  want_read(now);
+}
+
+void Election::on(Instant now, const Sealed& in, Effects& out) {
+  if (!seal_out_ || in.promised != sealing_) return;
+  seal_out_ = false;
+  if (!in.log) {
+    out.emplace_back(Say{base::Level::error,
+                         "the seal of epoch " + to_string(in.promised) + " failed: " + to_string(in.log.error())});
+    if (phase_ == Phase::sealing) enter(now, Phase::reading);
+    next_read_ = now + kReadAgainMost;
+    return;
+  }
+  promise_ = std::max(promise_, in.promised);
+  log_.token = *in.log;
+  if (phase_ == Phase::sealing) enter(now, Phase::voting);
+}
+
+void Election::on(Instant now, const VotePut& in, Effects&) {
+  if (!putting_.out || in.number != putting_.number) return;
+  putting_.out = false;
+  if (!in.status) {
+    next_put_ = now + kReadAgain;
+  } else if (const auto* token = std::get_if<model::LogToken>(&put_asked_)) {
+    standing_.erase(*token);
+  } else {
+    put_ = std::get<Vote>(put_asked_);
+    next_votes_ = now;
+  }
+}
+
+void Election::on(Instant, const VotesLost&, Effects&) {
+  put_.reset();
+  standing_.clear();
+  putting_.out = false;
+}
+
+void Election::on(Instant, const VotesRead& in, Effects&) {
+  if (!reading_votes_.out || in.number != reading_votes_.number) return;
+  reading_votes_.out = false;
+  if (in.votes) votes_ = *in.votes;
+}
+
+void Election::on(Instant now, const SuspectAnswered& in, Effects&) {
+  if (in.number != question_ || !in.answer) return;
+  if (in.answer->epoch > highest_) want_read(now);
+  if (in.answer->suspects)
+    agree_[in.by] = now;
+  else
+    agree_.erase(in.by);
+}
+
+void Election::on(Instant now, const Rung&, Effects&) {
+  next_votes_ = now;
+  want_read(now);
+}
+
+void Election::on(Instant, const LogState& in, Effects&) { log_ = in; }
+
+void Election::on(Instant, const PromiseMet& in, Effects&) { met_ = std::max(met_, in.promised); }
+
+void Election::on(Instant now, const LeaderMet& in, Effects& out) {
+  if (leads_ && in.epoch <= leads_->epoch) return;
+  if (!admits(in.epoch) || !beacons_->accept(in.server, in.incarnation, self_.partition, in.epoch)) return;
+  see_epoch(now, in.epoch);
+  learn_leader({in.epoch, in.assignment, in.server, in.incarnation, now}, out);
+  if (!read_ || read_->government.epoch < in.epoch) want_read(now);
+}
+
+void Election::on(Instant now, const ResignAsked& in, Effects& out) {
+  if (leads_) resign(now, in.why, in.successor, out);
+}
+
+model::QuorumSuspectReply Election::answer(Instant now, const model::QuorumSuspect& question) {
+  if (leads_ || question.epoch < highest_) return {false, highest_};
+  if (question.epoch == leader_.epoch) return {cause(now) != Cause::none, highest_};
+  // A leader that is not known here yet.
+  want_read(now);
+  const auto heard = beacons_->heard(question.server);
+  return {!heard || heard->at + beacon::kSilent < now, highest_};
+}
+
+// --- what is known ---------------------------------------------------------------------------------------------
+
+void Election::see_epoch(Instant now, Epoch epoch) {
+  if (epoch <= highest_) return;
+  highest_ = epoch;
+  highest_at_ = now;
+  set_floor();
+}
+
+void Election::adopt(Instant now, Instant begun, VersionedGovernment read, Effects& out) {
+  const auto& g = read.government;
+  if (g.epoch < highest_ || g.epoch.next() < std::max(promise_, sealing_)) {
+    // A read that began before the newer one was heard of, or a service that comes back from the past (S36).
+    if (begun > highest_at_ && !std::exchange(backwards_told_, true))
+      out.emplace_back(Say{base::Level::error, "the coordination service shows government " + to_string(g.epoch) +
+                                                   ", after " + to_string(floor()) + ": not used"});
+    want_read_ = true;
+    next_read_ = now + kReadAgain;
+    return;
+  }
+  want_read_ = false;
+  next_reconcile_ = now + kReadEvery;
+  unknown_since_.reset();
+  see_epoch(now, g.epoch);
+  beacons_->governed(self_.partition, g.epoch);
+  const bool ours = pending_.contains(g.writer);
+  std::erase_if(pending_, [&](const auto& p) { return p.second.version != read.version; });
+  read_ = std::move(read);
+  read_begun_ = begun;
+  const auto& now_is = read_->government;
+  const Voter* leader = model::find_voter(now_is.voters, now_is.leader);
+  learn_leader({now_is.epoch, now_is.leader, leader ? leader->server : model::ServerId{}, {}, now}, out);
+  if (now_is.leader != self_.assignment) {
+    if (leads_) stop(now, "there is another government, of epoch " + to_string(now_is.epoch), {}, out);
+    return;
+  }
+  if (leads_ && leads_->epoch == now_is.epoch) return;
+  if (ours || MUTANT("resume_leadership")) return lead(now, now_is, out);
+  // Of a life before, or of a leadership that was resigned or given up: it is never taken up again (S6). Those who
+  // hear this server's beacons would wait for it otherwise.
+  if (leads_) stop(now, "a government that this server did not ask for names it", {}, out);
+  beacons_->release(now, {self_.partition, now_is.epoch, {}});
+}
+
+void Election::learn_leader(const Known& leader, Effects& out) {
+  if (leader.epoch < leader_.epoch) return;
+  if (leader.epoch == leader_.epoch) {
+    if (leader.assignment == leader_.assignment) {
+      if (leader_.life.value == 0) leader_.life = leader.life;
+      return;
+    }
+    if (!leader.assignment.none()) return;  // it was taken out since
+  }
+  leader_ = leader;
+  if (leader.assignment != self_.assignment) out.emplace_back(Follow{leader.epoch, leader.server});
+}
+
+void Election::lead(Instant now, const Government& government, Effects& out) {
+  const bool renewed = leads_.has_value();
+  leads_ = {government.epoch, now, now};
+  met_ = {};
+  emptying_ = {};
+  pending_.clear();
+  enter(now, Phase::calm);
+  out.emplace_back(Lead{government.epoch, government, renewed});
+}
+
+// The lease ends here, before anything else: of every epoch that this replica may have been given.
+void Election::stop(Instant now, std::string why, AssignmentId successor, Effects& out) {
+  Epoch epoch = leads_->epoch;
+  for (const auto& [writer, pending] : pending_) epoch = std::max(epoch, pending.epoch);
+  out.emplace_back(Stop{leads_->epoch, std::move(why)});
+  beacons_->release(now, {self_.partition, epoch, successor});
+  leads_.reset();
+  pending_.clear();
+  swap_.reset();
+  met_ = {};
+  enter(now, Phase::calm);
+}
+
+void Election::resign(Instant now, std::string why, AssignmentId successor, Effects& out) {
+  emptying_ = leads_->epoch;
+  stop(now, std::move(why), successor, out);
+  resigned_at_ = now;
+  next_swap_ = now;
+  const auto* told = beacons_->released_by(self_.server, self_.partition);
+  for (const auto& v : read_->government.voters)
+    if (v.assignment != self_.assignment) out.emplace_back(SendRelease{v, told->released.epoch, successor});
+}
+
+// --- what to do ------------------------------------------------------------------------------------------------
+
+void Election::enter(Instant now, Phase phase) {
+  phase_ = phase;
+  switch (phase) {
+    case Phase::calm:
+      agree_.clear();
+      wanted_.reset();
+      break;
+    case Phase::asking:
+      question_ = next_number_++;
+      next_question_ = now;
+      agree_.clear();
+      break;
+    case Phase::held:
+      votes_.clear();
+      next_votes_ = now;
+      break;
+    case Phase::reading: want_read(now); break;
+    case Phase::voting:
+      ballot_ = read_->government.epoch.next();
+      votes_.clear();
+      majority_since_.reset();
+      next_votes_ = now;
+      next_read_ = now + kVotingReadEvery;
+      break;
+    case Phase::waiting:
+    case Phase::sealing:
+    case Phase::swapping: break;
+  }
+}
+
+void Election::think(Instant now, Effects& out) {
+  if (leader_.life.value == 0 && !leader_.server.name.empty())
+    if (const auto heard = beacons_->heard(leader_.server); heard && heard->at >= leader_.since)
+      leader_.life = heard->incarnation;
+  care_for_swap(now);
+  if (leads_) think_as_leader(now, out);
+  if (!leads_) think_as_voter(now, out);
+  care_for_vote(now, out);
+}
+
+void Election::think_as_leader(Instant now, Effects& out) {
+  if (highest_ > leads_->epoch) return stop(now, "epoch " + to_string(highest_) + " has another leader", {}, out);
+  if (!log_.moving) return resign(now, "its disk makes no progress", {}, out);  // S26
+  const auto& voters = read_->government.voters;
+  // Who stood still heard nobody, and finds out now whether it is heard.
+  const auto contact = std::max({beacons_->contact_at(now, voters), leads_->since, beacons_->gap_at()});
+  if (now - contact > kContactMost) return resign(now, "a majority does not answer", {}, out);  // S21
+  if (lease_until() > now) leads_->leased = now;
+  if (now - std::max(leads_->leased, beacons_->gap_at()) > kLeaselessMost)
+    return resign(now, "a majority does not follow it", {}, out);
+  const auto met = std::max(met_, beacons_->refused_at(self_.partition));
+  if (met > leads_->epoch && may_swap(now)) swap(now, std::max(met, never_led()), self_.assignment, out);
+  read_if_due(now, out);
+}
+
+void Election::think_as_voter(Instant now, Effects& out) {
+  // Nobody would be led by what this replica does not know of: it says that it does not lead there.
+  if (unknown_since_ && *unknown_since_ + kUnknownMost <= now) {
+    unknown_since_.reset();
+    Epoch given_up;
+    for (const auto& [writer, pending] : pending_) given_up = std::max(given_up, pending.epoch);
+    pending_.clear();
+    if (given_up.value != 0) beacons_->release(now, {self_.partition, given_up, {}});
+  }
+  if (own_voter() == nullptr) {
+    if (phase_ != Phase::calm) enter(now, Phase::calm);
+    return read_if_due(now, out);
+  }
+  empty_government(now, out);
+  const auto why = cause(now);
+  if (phase_ == Phase::calm) be_calm(now, why, out);
+  if (phase_ == Phase::asking) ask(now, why, out);
+  if (phase_ == Phase::held) hold(now, why, out);
+  if (phase_ == Phase::reading) look(now, why, out);
+  if (phase_ == Phase::waiting) wait_and_seal(now, why, out);
+  if (phase_ == Phase::sealing && highest_ >= sealing_ && !seal_out_) enter(now, Phase::calm);
+  if (phase_ == Phase::swapping && !swap_) phase_ = Phase::voting;
+  if (phase_ == Phase::voting) vote(now, out);
+}
+
+Cause Election::cause(Instant now) const {
+  if (leader_.epoch.value == 0 || leads_) return Cause::none;
+  if (leader_.assignment.none()) return Cause::leaderless;
+  if (leader_.assignment == self_.assignment) return Cause::own;
+  const auto* released = beacons_->released_by(leader_.server, self_.partition);
+  if (released != nullptr && released->released.epoch >= leader_.epoch) return Cause::released;
+  const auto heard = beacons_->heard(leader_.server);
+  if (heard && leader_.life.value != 0 && heard->incarnation > leader_.life) return Cause::new_life;
+  const auto last = std::max({leader_.since, beacons_->gap_at(), heard ? heard->at : Instant{}});
+  const auto most = MUTANT("seal_within_promise") ? beacon::kSilent / 3 : beacon::kSilent;
+  return now - last > most ? Cause::silent : Cause::none;
+}
+
+void Election::be_calm(Instant now, Cause why, Effects& out) {
+  if (why == Cause::none) return read_if_due(now, out);
+  suspected_since_ = now;
+  if (why == Cause::silent)
+    enter(now, Phase::asking);
+  else
+    enter(now, another_goes_first(now) ? Phase::held : Phase::reading);
+}
+
+bool Election::majority_suspects(Instant now) const {
+  return model::majority_of(read_->government.voters, [&](const Voter& v) {
+    if (v.assignment == self_.assignment) return true;
+    const auto said = agree_.find(v.assignment);
+    return said != agree_.end() && said->second + beacon::kSilent >= now;
+  });
+}
+
+// S21: one that is badly connected disturbs nobody.
+void Election::ask(Instant now, Cause why, Effects& out) {
+  if (why == Cause::none) return enter(now, Phase::calm);
+  if (why != Cause::silent || majority_suspects(now)) return enter(now, Phase::reading);
+  read_if_due(now, out);
+  if (now < next_question_) return;
+  next_question_ = now + kAskEvery;
+  for (const auto& v : read_->government.voters)
+    if (v.assignment != self_.assignment)
+      out.emplace_back(AskSuspect{v, question_, leader_.epoch, leader_.assignment, leader_.server});
+}
+
+bool Election::another_goes_first(Instant now) const {
+  const auto* told = beacons_->hand_over(self_.partition, leader_.epoch);
+  if (told == nullptr || told->released.successor == self_.assignment || told->at + kHandOver <= now) return false;
+  return std::none_of(votes_.begin(), votes_.end(), [&](const Vote& v) {
+    return v.assignment == told->released.successor && v.promise > leader_.epoch;
+  });
+}
+
+void Election::hold(Instant now, Cause why, Effects& out) {
+  if (why == Cause::none) return enter(now, Phase::calm);
+  if (!another_goes_first(now)) return enter(now, Phase::reading);
+  read_votes_if_due(now, out);
+}
+
+// S33, S35: without an answer of the coordination service, begun within this suspicion, nothing is sealed.
+void Election::look(Instant now, Cause why, Effects& out) {
+  if (why == Cause::none) return enter(now, Phase::calm);
+  const bool newest = read_->government.epoch >= leader_.epoch;
+  if ((newest && read_begun_ >= suspected_since_ && read_begun_ + kFresh > now) || MUTANT("seal_without_read"))
+    return enter(now, Phase::waiting);
+  if (reading_.out && reading_.sent < suspected_since_) reading_.out = false;  // it began too early
+  want_read_ = true;
+  read_if_due(now, out);
+}
+
+void Election::wait_and_seal(Instant now, Cause why, Effects& out) {
+  if (why == Cause::none) return enter(now, Phase::calm);
+  const auto& government = read_->government;
+  if ((read_begun_ + kFresh <= now || government.epoch < leader_.epoch) && !MUTANT("seal_without_read"))
+    return enter(now, Phase::reading);
+  // S7: while the leader may rely on it.
+  if (now < beacons_->may_seal_from()) return;
+  const Voter* leader = model::find_voter(government.voters, government.leader);
+  if (leader != nullptr && now < beacons_->promised_until(leader->server, self_.partition) &&
+      !MUTANT("seal_within_promise"))
+    return;
+  const auto epoch = government.epoch.next();
+  if (promise_ >= epoch || MUTANT("skip_seal")) return enter(now, Phase::voting);
+  sealing_ = epoch;
+  set_floor();
+  seal_out_ = true;
+  phase_ = Phase::sealing;
+  out.emplace_back(Seal{epoch});
+}
+
+void Election::vote(Instant now, Effects& out) {
+  if (highest_ >= ballot_) return enter(now, Phase::calm);
+  wanted_ = own_vote(now);
+  read_votes_if_due(now, out);
+  if (now >= next_read_) want_read_ = true;
+  read_if_due(now, out);
+  act(now, out);
+}
+
+void Election::act(Instant now, Effects& out) {
+  auto votes = votes_;
+  std::erase_if(votes, [&](const Vote& v) { return v.assignment == self_.assignment; });
+  votes.push_back(own_vote(now));
+  const auto& voters = read_->government.voters;
+  const bool enough = model::majority_of(voters, [&](const Voter& voter) {
+    return std::any_of(votes.begin(), votes.end(), [&](const Vote& v) {
+      return v.assignment == voter.assignment && (v.promise == ballot_ || MUTANT("any_promise_counts"));
+    });
+  });
+  if (!enough) return majority_since_.reset();
+  if (!majority_since_) majority_since_ = now;
+  auto able = candidates(voters, votes, ballot_);
+  // Who was chosen by the one before goes first.
+  if (const auto* told = beacons_->hand_over(self_.partition, read_->government.epoch))
+    std::stable_partition(able.begin(), able.end(),
+                          [&](const Vote& v) { return v.assignment == told->released.successor; });
+  const auto own =
+      std::find_if(able.begin(), able.end(), [&](const Vote& v) { return v.assignment == self_.assignment; });
+  if (own == able.end() || now < *majority_since_ + (own - able.begin()) * kTurn || !may_swap(now)) return;
+  phase_ = Phase::swapping;
+  swap(now, std::max(ballot_, never_led()), self_.assignment, out);
+}
+
+// So that those who heard nothing of it need not wait.
+void Election::empty_government(Instant now, Effects& out) {
+  const auto& g = read_->government;
+  if (emptying_ != g.epoch || g.leader != self_.assignment || phase_ == Phase::swapping || !may_swap(now)) return;
+  swap(now, g.epoch, {}, out);
+}
+
+// --- the coordination service ----------------------------------------------------------------------------------
+
+void Election::read_if_due(Instant now, Effects& out) {
+  if (!want_read_ && now < next_reconcile_) return;
+  if (now < next_read_ || (reading_.out && !reading_.late(now))) return;
+  reading_ = {next_number_++, now, true};
+  next_read_ = now + kVotingReadEvery;
+  out.emplace_back(ReadGovernment{reading_.number});
+}
+
+void Election::read_votes_if_due(Instant now, Effects& out) {
+  if (now < next_votes_ || (reading_votes_.out && !reading_votes_.late(now))) return;
+  reading_votes_ = {next_number_++, now, true};
+  next_votes_ = now + kVotesEvery;
+  out.emplace_back(ReadVotes{reading_votes_.number});
+}
+
+bool Election::may_swap(Instant now) const {
+  return !swap_ && now >= next_swap_ && read_ && read_begun_ >= swap_after_;
+}
+
+void Election::swap(Instant now, Epoch epoch, AssignmentId leader, Effects& out) {
+  const uint64_t number = next_number_++;
+  Government to = read_->government;
+  to.epoch = epoch;
+  to.leader = leader;
+  to.writer = self_.server.name + "/" + to_string(self_.incarnation) + "/" + std::to_string(number);
+  const int32_t version = MUTANT("swap_without_version") ? -1 : read_->version;
+  if (!leader.none()) pending_[to.writer] = {version, epoch};
+  swap_ = {{number, now, true}, to};
+  out.emplace_back(SwapGovernment{number, version, to});
+}
+
+void Election::care_for_swap(Instant now) {
+  if (swap_ && swap_->request.late(now)) swap_unknown(now);
+}
+
+// The vote stands as it should, at one place.
+void Election::care_for_vote(Instant now, Effects& out) {
+  if ((putting_.out && !putting_.late(now)) || now < next_put_) return;
+  const auto old = std::find_if(standing_.begin(), standing_.end(),
+                                [&](const auto& token) { return !wanted_ || wanted_->token != token; });
+  if (old == standing_.end() && (!wanted_ || put_ == wanted_)) return;
+  putting_ = {next_number_++, now, true};
+  if (old != standing_.end()) {
+    put_asked_ = *old;
+    put_.reset();
+    out.emplace_back(RemoveVote{putting_.number, *old});
+  } else {
+    put_asked_ = *wanted_;
+    standing_.insert(wanted_->token);
+    out.emplace_back(PutVote{putting_.number, *wanted_});
+  }
+}
+
+}  // namespace cantle::proto
