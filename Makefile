@@ -59,6 +59,8 @@ NEEDS_rpc := io wire model base
 NEEDS_daemon := coord rpc wire io model base
 NEEDS_meta := store coord wire io proto model base
 NEEDS_client := daemon coord rpc wire io proto model base
+# What tests share (test/support) is an archive, too, linked into its unit tests, the simulation and the tools.
+NEEDS_support := base
 archive = $(B)/lib$(1).a
 archives = $(foreach r,$(1) $(NEEDS_$(1)),$(call archive,$(r)))
 ALL_ARCHIVES := $(foreach r,client meta daemon store coord rpc wire io proto model base,$(if $(wildcard lib/$(r)/*.cc),$(call archive,$(r))))
@@ -91,11 +93,12 @@ $(B)/obj/%.o: %.cc
 	@flock $@.lock $(CCACHE) $(CXX) $(CPPFLAGS) $(CXXFLAGS) -MMD -MP -MT $@ -MF $@.$$$$.d -c $< -o $@.$$$$.o && mv $@.$$$$.d $(@:.o=.d) && mv $@.$$$$.o $@
 
 define room_rules
-$(call archive,$(1)): $(call obj,$(wildcard lib/$(1)/*.cc))
+$(call archive,$(1)): $(call obj,$(wildcard $(2)/*.cc))
 	@mkdir -p $$(@D)
 	@rm -f $$@.$$$$$$$$ && ar rcs $$@.$$$$$$$$ $$^ && mv $$@.$$$$$$$$ $$@
 endef
-$(foreach r,$(ROOMS),$(eval $(call room_rules,$(r))))
+$(foreach r,$(ROOMS),$(eval $(call room_rules,$(r),lib/$(r))))
+$(eval $(call room_rules,support,test/support))
 
 link = @mkdir -p $(@D); echo "  LINK  $@"; $(CXX) $(LDFLAGS) $(filter %.o,$^) -Wl,--start-group $(filter %.a,$^) -Wl,--end-group $(1) $(LDLIBS) -o $@.$$$$ && mv $@.$$$$ $@
 
@@ -117,7 +120,7 @@ $(foreach r,$(UNIT_ROOMS),$(eval $(call unit_rules,$(r))))
 UNIT_TESTS := $(foreach r,$(UNIT_ROOMS),$(B)/test/unit_$(r))
 
 # What of a shell has logic worth simulating is linked in.
-$(B)/test/sim: $(call obj,$(wildcard test/sim/*.cc) cmd/replpush/log_batch.cc) $(ALL_ARCHIVES)
+$(B)/test/sim: $(call obj,$(wildcard test/sim/*.cc) cmd/replpush/log_batch.cc) $(ALL_ARCHIVES) $(call archive,support)
 	$(call link,-lgtest)
 $(B)/test/models: $(call obj,$(wildcard test/models/*.cc))
 	$(call link,-lgtest_main -lgtest)
@@ -136,7 +139,7 @@ demo: deps ## the main job, end to end, on this machine (COORD=file|zk, KEEP=1)
 # --- tests. Each ends with one line, N passed, N failed, N skipped; see test/README.md. -----------
 TEST_PROGRAMS := $(UNIT_TESTS) $(B)/test/models $(if $(wildcard test/sim/*.cc),$(B)/test/sim) $(if $(wildcard test/conformance/*.cc),$(B)/test/conformance)
 TEST_TOOLS := $(patsubst test/tools/%.cc,$(B)/test/%,$(wildcard test/tools/*.cc))
-$(B)/test/%: $(B)/obj/test/tools/%.o $(ALL_ARCHIVES)
+$(B)/test/%: $(B)/obj/test/tools/%.o $(ALL_ARCHIVES) $(call archive,support)
 	$(call link)
 
 test-build: all $(TEST_PROGRAMS) $(TEST_TOOLS)
