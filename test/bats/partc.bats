@@ -243,6 +243,18 @@ new_table() { zkctl table create "$1" --keyspace range --replication push --repl
   run -64 partc bench walk bench
 }
 
+@test "bench: the history of a table with one copy is linearizable" {
+  zkctl table create single --keyspace range --replication push --replicas 1
+  local h=$BATS_TEST_TMPDIR/h
+  run -0 partc bench mixed single --records 20 --count 2000 --connections 4 --in-flight 4 --history "$h" --json
+  run -0 "${CANTLE_BIN%/*}/test/lincheck" "$h"
+  assert_output --partial "linearizable: 2000 operations, 20 keys, "
+  # A read that is not what it was.
+  jq -c 'if .op == "get" and .value != null then .value = "1.0.0.never" else . end' "$h" >"$h.wrong"
+  run -1 "${CANTLE_BIN%/*}/test/lincheck" "$h.wrong"
+  assert_line --partial '1.0.0.never'
+}
+
 @test "status at an address asks that daemon alone" {
   run -0 partc status --at "unix:$CLUSTER_DIR/run/m1.sock" --json
   jq -e '.server == "m1"' <<<"$output"
