@@ -72,14 +72,21 @@ void Beacons::set_peers(std::set<ServerId> peers) {
 std::vector<Send> Beacons::turn(const Now& now) {
   begin(now);
   std::vector<Send> out;
-  if (now.at < next_beacon_) return out;
-  next_beacon_ = now.at + kBeaconEvery;
+  // A turn that comes a little early counts, so that two make not three.
+  if (now.at + kBeaconEvery / 10 < next_beacon_) return out;
+  next_beacon_ = std::max(next_beacon_ + kBeaconEvery, now.at + kBeaconEvery / 2);
   ++stamp_;
   sent_.push_back({stamp_, now.at});
   while (sent_.front().at + 2 * kPromise < now.at) sent_.pop_front();
-  model::QuorumBeacon beacon{self_, life_, stamp_, now.wall, {}};
-  for (const auto& [partition, telling] : telling_) beacon.released.push_back(telling.released);
-  for (const auto& to : peers_) out.push_back({to, beacon});
+  for (const auto& to : peers_) {
+    out.push_back({to, {self_, life_, stamp_, now.wall, {}}});
+    const Peer* peer = find(to);
+    for (const auto& [partition, telling] : telling_) {
+      const auto heard = telling.heard.find(to);
+      if (heard == telling.heard.end() || peer == nullptr || heard->second != peer->life)
+        out.back().beacon.released.push_back(telling.released);
+    }
+  }
   return out;
 }
 
@@ -123,11 +130,8 @@ void Beacons::answered(const Now& now, const model::QuorumBeaconReply& reply) {
     const auto from = MUTANT("lease_from_answer") ? now.at : sent->at;
     peer->granted_until = std::max(peer->granted_until, from + kPromise - drift(kPromise));
   }
-  for (auto telling = telling_.begin(); telling != telling_.end();) {
-    auto& left = telling->second.left;
-    if (reply.stamp >= telling->second.since) left.erase(reply.from);
-    telling = left.empty() ? telling_.erase(telling) : std::next(telling);
-  }
+  for (auto& [partition, telling] : telling_)
+    if (reply.stamp >= telling.since) telling.heard[reply.from] = reply.incarnation;
 }
 
 void Beacons::accepted_by(const ServerId& server, Incarnation life, const PartitionId& partition, Epoch epoch) {
@@ -170,8 +174,7 @@ void Beacons::release(Instant now, const model::Released& released) {
   const auto* last = released_by(self_, released.partition);
   if (last != nullptr && last->released.epoch >= released.epoch) return;
   note_release(now, self_, released);
-  telling_[released.partition] = {released, stamp_ + 1, peers_};
-  if (peers_.empty()) telling_.erase(released.partition);
+  telling_[released.partition] = {released, stamp_ + 1, {}};
 }
 
 void Beacons::forget(const PartitionId& partition) {

@@ -94,8 +94,8 @@ class Beacons {
               model::Epoch epoch);
   // Messages of the partition below `epoch` are refused from now on: it was promised, or a government of it was seen.
   void set_floor(const model::PartitionId& partition, model::Epoch epoch);
-  // This server does not lead the partition at this epoch or below, never again. Told in beacons until each peer has
-  // answered, or a later government is there.
+  // This server does not lead the partition at this epoch or below, never again. Told in beacons until a later
+  // government is there: each peer answers it once a life, as a new one has not heard of it.
   void release(base::Instant now, const model::Released& released);
   void governed(const model::PartitionId& partition, model::Epoch epoch);  // there is a government of that epoch
   void forget(const model::PartitionId& partition);                        // its copy here is gone
@@ -147,8 +147,8 @@ class Beacons {
   };
   struct Telling {
     model::Released released;
-    uint64_t since = 0;  // the first stamp that says it
-    std::set<model::ServerId> left;
+    uint64_t since = 0;                                   // the first stamp that says it
+    std::map<model::ServerId, model::Incarnation> heard;  // who answered that, in which life
   };
   using ReleaseKey = std::pair<model::PartitionId, model::ServerId>;
 

@@ -118,7 +118,7 @@ void Election::on(Instant now, const GovernmentRead& in, Effects& out) {
     return;
   }
   read_wait_ = {};
-  adopt(now, reading_.sent, **in.answer, out);
+  adopt(now, reading_, **in.answer, out);
 }
 
 void Election::on(Instant now, const Swapped& in, Effects& out) {
@@ -126,9 +126,9 @@ void Election::on(Instant now, const Swapped& in, Effects& out) {
   if (in.result == SwapResult::unknown) return swap_unknown(now);
   const auto swap = *std::exchange(swap_, std::nullopt);
   next_swap_ = now + kSwapAgain;
-  if (in.result == SwapResult::done) return adopt(now, swap.request.sent, {swap.to, in.version}, out);
+  if (in.result == SwapResult::done) return adopt(now, swap.request, {swap.to, in.version}, out);
   pending_.erase(swap.to.writer);
-  swap_after_ = now;
+  swap_after_ = next_number_;
   want_read(now);
 }
 
@@ -136,7 +136,7 @@ void Election::on(Instant now, const Swapped& in, Effects& out) {
 void Election::swap_unknown(Instant now) {
   if (!swap_->to.leader.none() && !leads_) unknown_since_ = now;
   swap_.reset();
-  swap_after_ = now;
+  swap_after_ = next_number_;
   next_swap_ = now + kSwapAgain;
   want_read(now);
 }
@@ -229,11 +229,11 @@ void Election::see_epoch(Instant now, Epoch epoch) {
   set_floor();
 }
 
-void Election::adopt(Instant now, Instant begun, VersionedGovernment read, Effects& out) {
+void Election::adopt(Instant now, const Request& by, VersionedGovernment read, Effects& out) {
   const auto& g = read.government;
   if (g.epoch < highest_ || g.epoch.next() < std::max(promise_, sealing_)) {
     // A read that began before the newer one was heard of, or a service that comes back from the past (S36).
-    if (begun > highest_at_ && !std::exchange(backwards_told_, true))
+    if (by.sent > highest_at_ && !std::exchange(backwards_told_, true))
       out.emplace_back(Say{base::Level::error, "the coordination service shows government " + to_string(g.epoch) +
                                                    ", after " + to_string(floor()) + ": not used"});
     want_read_ = true;
@@ -248,7 +248,7 @@ void Election::adopt(Instant now, Instant begun, VersionedGovernment read, Effec
   const bool ours = pending_.contains(g.writer);
   std::erase_if(pending_, [&](const auto& p) { return p.second.version != read.version; });
   read_ = std::move(read);
-  read_begun_ = begun;
+  read_by_ = by;
   const auto& now_is = read_->government;
   const Voter* leader = model::find_voter(now_is.voters, now_is.leader);
   learn_leader({now_is.epoch, now_is.leader, leader ? leader->server : model::ServerId{}, {}, now}, out);
@@ -293,6 +293,7 @@ void Election::stop(Instant now, std::string why, AssignmentId successor, Effect
   for (const auto& [writer, pending] : pending_) epoch = std::max(epoch, pending.epoch);
   out.emplace_back(Stop{leads_->epoch, std::move(why)});
   beacons_->release(now, {self_.partition, epoch, successor});
+  beacons_->governed(self_.partition, highest_);  // who took its place is known already, perhaps
   leads_.reset();
   pending_.clear();
   swap_.reset();
@@ -400,14 +401,15 @@ Cause Election::cause(Instant now) const {
   if (released != nullptr && released->released.epoch >= leader_.epoch) return Cause::released;
   const auto heard = beacons_->heard(leader_.server);
   if (heard && leader_.life.value != 0 && heard->incarnation > leader_.life) return Cause::new_life;
-  const auto last = std::max({leader_.since, beacons_->gap_at(), heard ? heard->at : Instant{}});
+  auto last = std::max({leader_.since, beacons_->gap_at(), heard ? heard->at : Instant{}});
+  if (MUTANT("restart_forgets_promise") && (!heard || heard->at == Instant{})) last = {};
   const auto most = MUTANT("seal_within_promise") ? beacon::kSilent / 3 : beacon::kSilent;
   return now - last > most ? Cause::silent : Cause::none;
 }
 
 void Election::be_calm(Instant now, Cause why, Effects& out) {
   if (why == Cause::none) return read_if_due(now, out);
-  suspected_since_ = now;
+  suspected_from_ = next_number_;
   if (why == Cause::silent)
     enter(now, Phase::asking);
   else
@@ -416,7 +418,7 @@ void Election::be_calm(Instant now, Cause why, Effects& out) {
 
 bool Election::majority_suspects(Instant now) const {
   return model::majority_of(read_->government.voters, [&](const Voter& v) {
-    if (v.assignment == self_.assignment) return true;
+    if (v.assignment == self_.assignment || MUTANT("ask_nobody")) return true;
     const auto said = agree_.find(v.assignment);
     return said != agree_.end() && said->second + beacon::kSilent >= now;
   });
@@ -452,9 +454,9 @@ void Election::hold(Instant now, Cause why, Effects& out) {
 void Election::look(Instant now, Cause why, Effects& out) {
   if (why == Cause::none) return enter(now, Phase::calm);
   const bool newest = read_->government.epoch >= leader_.epoch;
-  if ((newest && read_begun_ >= suspected_since_ && read_begun_ + kFresh > now) || MUTANT("seal_without_read"))
+  if ((newest && read_by_.number >= suspected_from_ && read_by_.sent + kFresh > now) || MUTANT("seal_without_read"))
     return enter(now, Phase::waiting);
-  if (reading_.out && reading_.sent < suspected_since_) reading_.out = false;  // it began too early
+  if (reading_.out && reading_.number < suspected_from_) reading_.out = false;  // it began too early
   want_read_ = true;
   read_if_due(now, out);
 }
@@ -462,7 +464,7 @@ void Election::look(Instant now, Cause why, Effects& out) {
 void Election::wait_and_seal(Instant now, Cause why, Effects& out) {
   if (why == Cause::none) return enter(now, Phase::calm);
   const auto& government = read_->government;
-  if ((read_begun_ + kFresh <= now || government.epoch < leader_.epoch) && !MUTANT("seal_without_read"))
+  if ((read_by_.sent + kFresh <= now || government.epoch < leader_.epoch) && !MUTANT("seal_without_read"))
     return enter(now, Phase::reading);
   // S7: while the leader may rely on it.
   if (now < beacons_->may_seal_from()) return;
@@ -537,7 +539,7 @@ void Election::read_votes_if_due(Instant now, Effects& out) {
 }
 
 bool Election::may_swap(Instant now) const {
-  return !swap_ && now >= next_swap_ && read_ && read_begun_ >= swap_after_;
+  return !swap_ && now >= next_swap_ && read_ && read_by_.number >= swap_after_;
 }
 
 void Election::swap(Instant now, Epoch epoch, AssignmentId leader, Effects& out) {

@@ -303,7 +303,7 @@ class Election {
   bool majority_suspects(base::Instant now) const;
   bool another_goes_first(base::Instant now) const;  // a hand-over's successor
   void enter(base::Instant now, Phase phase);
-  void adopt(base::Instant now, base::Instant begun, election::VersionedGovernment read, election::Effects& out);
+  void adopt(base::Instant now, const Request& by, election::VersionedGovernment read, election::Effects& out);
   void learn_leader(const Known& leader, election::Effects& out);
   void see_epoch(base::Instant now, model::Epoch epoch);
   void set_floor() { beacons_->set_floor(self_.partition, floor()); }
@@ -328,7 +328,7 @@ class Election {
   model::Epoch highest_;  // of a government that was read, written, or that a message came from
   base::Instant highest_at_;
   std::optional<election::VersionedGovernment> read_;
-  base::Instant read_begun_;  // when the read, or swap, was that read_ comes from
+  Request read_by_;  // the read, or swap, that read_ comes from
   Known leader_;
   std::optional<Leading> leads_;
   std::optional<base::Instant> resigned_at_;
@@ -337,12 +337,12 @@ class Election {
   std::map<std::string, Pending> pending_;  // by writer: swaps that would make this replica leader and may be made yet
 
   Phase phase_ = Phase::calm;
-  base::Instant suspected_since_;
+  uint64_t suspected_from_ = 0;                         // only what is read from this number on is of this suspicion
   model::Epoch ballot_;                                 // what the votes promise that count
   std::map<model::AssignmentId, base::Instant> agree_;  // who said that it misses the leader, too, and when
   uint64_t question_ = 0;
   base::Instant next_question_, next_read_, next_reconcile_, next_votes_, next_swap_, next_put_;
-  base::Instant swap_after_;  // only with what was read since
+  uint64_t swap_after_ = 0;  // only on what was read from this number on
   base::Duration read_wait_{0};
   bool want_read_ = true;
   std::optional<base::Instant> unknown_since_;  // a swap that would make this replica leader

@@ -203,7 +203,7 @@ void ElectionWorld::disturb_once() {
       for (auto& host : hosts_)
         if (leads(*host, p)) victim = host.get();
     auto& other = *hosts_[random_.below(hosts_.size())];
-    switch (random_.below(16)) {
+    switch (random_.below(17)) {
       case 0: kill(*victim); break;
       case 1: victim->process.arm_crash(1 + random_.below(30)); break;
       case 2:
@@ -228,6 +228,15 @@ void ElectionWorld::disturb_once() {
       case 15:
         if (leads(*victim, p)) resign(*victim, p, random_.chance(0.7) && &other != victim ? &other : nullptr);
         break;
+      case 16: {  // all the others lose their power for a moment
+        const auto back = some(150ms);
+        for (auto& host : hosts_) {
+          if (host.get() == victim) continue;
+          kill(*host);
+          scheduler_.after(back, [this, h = host.get()] { start(*h); });
+        }
+        break;
+      }
     }
     if (random_.chance(0.3)) scheduler_.after(some(1s), [this] { network_.heal(), coord_.heal(); });
   });

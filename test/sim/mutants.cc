@@ -48,6 +48,19 @@ constexpr Mutant kMutants[] = {
     {"leave_without_majority", "metadata", "the last holders may leave (S30)"},
     {"serve_after_regression", "metadata_regression", "a map from the past is served (S36)"},
     {"sweep_by_txnid_only", "metadata", "files that may become current are swept (S27)"},
+    {"skip_seal", "election", "a vote without a promise: the position that it names may be old when it is counted"},
+    {"seal_within_promise", "election", "a seal while a leader relies on what was promised (S7)"},
+    {"restart_forgets_promise", "election", "a server that starts seals at once"},
+    {"seal_without_read", "election_outage", "a seal without an answer of the coordination service (S35)"},
+    {"ask_nobody", "election_one_way", "who misses the leader alone has another elected (S21)"},
+    {"any_promise_counts", "election", "votes of other elections are counted"},
+    {"token_is_not_asked", "election", "whoever has the lowest slot leads (S18)"},
+    {"swap_without_version", "election", "the government is written over one that was not read (S33)"},
+    {"resume_leadership", "election", "a server that the government names leads, whatever was before (S6)"},
+    {"obey_below_promise", "election", "messages of older governments are obeyed (S11)"},
+    {"grant_without_acceptance", "election", "a lease from voters that did not accept the leader"},
+    {"answer_names_nothing", "election", "a voter that promised more does not say so"},
+    {"lease_from_answer", "election", "a lease is counted from an answer's arrival"},
 };
 
 // What the child tells: which seed it is at, and what it saw.
