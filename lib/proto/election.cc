@@ -213,7 +213,11 @@ void Election::on(Instant now, const ResignAsked& in, Effects& out) {
 
 model::QuorumSuspectReply Election::answer(Instant now, const model::QuorumSuspect& question) {
   if (leads_ || question.epoch < highest_) return {false, highest_};
-  if (question.epoch == leader_.epoch) return {cause(now) != Cause::none, highest_};
+  if (question.epoch == leader_.epoch) {
+    const bool misses = cause(now) != Cause::none;
+    if (misses && phase_ == Phase::asking) next_question_ = std::min(next_question_, now);  // now there are two
+    return {misses, highest_};
+  }
   // A leader that is not known here yet.
   want_read(now);
   const auto heard = beacons_->heard(question.server);
@@ -323,6 +327,7 @@ void Election::enter(Instant now, Phase phase) {
     case Phase::asking:
       question_ = next_number_++;
       next_question_ = now;
+      ask_wait_ = kAskEvery;
       agree_.clear();
       break;
     case Phase::held:
@@ -334,6 +339,7 @@ void Election::enter(Instant now, Phase phase) {
       ballot_ = read_->government.epoch.next();
       votes_.clear();
       majority_since_.reset();
+      voting_since_ = now;
       next_votes_ = now;
       next_read_ = now + kVotingReadEvery;
       break;
@@ -430,7 +436,8 @@ void Election::ask(Instant now, Cause why, Effects& out) {
   if (why != Cause::silent || majority_suspects(now)) return enter(now, Phase::reading);
   read_if_due(now, out);
   if (now < next_question_) return;
-  next_question_ = now + kAskEvery;
+  next_question_ = now + ask_wait_;
+  ask_wait_ = std::min(ask_wait_ * 2, kAskMost);
   for (const auto& v : read_->government.voters)
     if (v.assignment != self_.assignment)
       out.emplace_back(AskSuspect{v, question_, leader_.epoch, leader_.assignment, leader_.server});
@@ -527,16 +534,19 @@ void Election::read_if_due(Instant now, Effects& out) {
   if (!want_read_ && now < next_reconcile_) return;
   if (now < next_read_ || (reading_.out && !reading_.late(now))) return;
   reading_ = {next_number_++, now, true};
-  next_read_ = now + kVotingReadEvery;
+  next_read_ = now + (votes_for_long(now) ? kVotingReadMost : kVotingReadEvery);
   out.emplace_back(ReadGovernment{reading_.number});
 }
 
 void Election::read_votes_if_due(Instant now, Effects& out) {
   if (now < next_votes_ || (reading_votes_.out && !reading_votes_.late(now))) return;
   reading_votes_ = {next_number_++, now, true};
-  next_votes_ = now + kVotesEvery;
+  next_votes_ = now + (votes_for_long(now) ? kVotesMost : kVotesEvery);
   out.emplace_back(ReadVotes{reading_votes_.number});
 }
+
+// Where a majority is away, as many partitions as a server has would ask the coordination service ten times a second.
+bool Election::votes_for_long(Instant now) const { return phase_ == Phase::voting && voting_since_ + kVotesLong < now; }
 
 bool Election::may_swap(Instant now) const {
   return !swap_ && now >= next_swap_ && read_ && read_by_.number >= swap_after_;

@@ -60,7 +60,9 @@ constexpr base::Duration kTick = std::chrono::milliseconds(50);
 constexpr base::Duration kTurn = std::chrono::milliseconds(300);  // between one candidate and the next
 constexpr base::Duration kVotesEvery = std::chrono::milliseconds(100);
 constexpr base::Duration kVotingReadEvery = std::chrono::milliseconds(500);  // of the government
-constexpr base::Duration kAskEvery = std::chrono::milliseconds(300);
+constexpr base::Duration kVotesLong = std::chrono::seconds(3);  // after which it looks less often, and at the bell
+constexpr base::Duration kVotesMost = std::chrono::seconds(1), kVotingReadMost = std::chrono::seconds(2);
+constexpr base::Duration kAskEvery = std::chrono::milliseconds(300), kAskMost = std::chrono::seconds(2);
 constexpr base::Duration kFresh = std::chrono::seconds(1);        // a read before a seal
 constexpr base::Duration kContactMost = std::chrono::seconds(1);  // a leader without a majority's answers
 constexpr base::Duration kLeaselessMost = std::chrono::seconds(5);
@@ -229,6 +231,8 @@ class Election {
   base::Instant lease_until() const;
   const model::Government* government() const { return read_ ? &read_->government : nullptr; }
   model::ServerId leader() const { return leader_.server; }  // empty: none known
+  // Of the newest leader known. A pipe's open is answered when it is the epoch of that, after LeaderMet.
+  model::Epoch follows() const { return leader_.epoch; }
   model::Epoch promise() const { return promise_; }
   bool can_lead(base::Instant now) const;
   std::string_view doing() const;
@@ -314,6 +318,7 @@ class Election {
   void read_if_due(base::Instant now, election::Effects& out);
   void read_votes_if_due(base::Instant now, election::Effects& out);
   bool may_swap(base::Instant now) const;
+  bool votes_for_long(base::Instant now) const;
   void swap(base::Instant now, model::Epoch epoch, model::AssignmentId leader, election::Effects& out);
   void swap_unknown(base::Instant now);
   const model::Voter* own_voter() const;
@@ -341,9 +346,9 @@ class Election {
   model::Epoch ballot_;                                 // what the votes promise that count
   std::map<model::AssignmentId, base::Instant> agree_;  // who said that it misses the leader, too, and when
   uint64_t question_ = 0;
-  base::Instant next_question_, next_read_, next_reconcile_, next_votes_, next_swap_, next_put_;
+  base::Instant voting_since_, next_question_, next_read_, next_reconcile_, next_votes_, next_swap_, next_put_;
   uint64_t swap_after_ = 0;  // only on what was read from this number on
-  base::Duration read_wait_{0};
+  base::Duration read_wait_{0}, ask_wait_{0};
   bool want_read_ = true;
   std::optional<base::Instant> unknown_since_;  // a swap that would make this replica leader
   Request reading_, reading_votes_, putting_;

@@ -225,6 +225,40 @@ TEST(Election, s21_who_misses_the_leader_asks_the_others_first) {
   EXPECT_EQ(r.election->doing(), "follows");
 }
 
+TEST(Election, who_is_told_no_asks_less_often_until_another_asks_too) {
+  Rig r;
+  r.follow();
+  r.silent.insert("p0");
+  r.pass(20s);
+  EXPECT_LE(r.count<AskSuspect>(), 2 * 13U);
+  EXPECT_GE(r.count<AskSuspect>(), 2 * 10U);
+  r.out.clear();
+  r.pass(50ms);
+  model::QuorumSuspect q;
+  q.epoch = {5};
+  q.leader = assignment(1);
+  EXPECT_TRUE(r.election->answer(r.now, q).suspects);
+  r.pass(50ms);
+  EXPECT_EQ(r.count<AskSuspect>(), 2U);
+}
+
+TEST(Election, a_voter_without_a_majority_looks_less_often_and_at_the_bell) {
+  Rig r;
+  r.follow();
+  r.seal();
+  size_t looks = 0;
+  for (int i = 0; i < 600; ++i) {
+    r.pass(50ms);
+    while (const auto asked = r.take<ReadVotes>()) r.step(VotesRead{asked->number, std::vector<Vote>{}}), ++looks;
+    while (const auto asked = r.take<ReadGovernment>())
+      r.step(GovernmentRead{asked->number, VersionedGovernment{r.government(5, 1), 7}}), ++looks;
+  }
+  EXPECT_LE(looks, 90U);
+  EXPECT_GE(looks, 60U);
+  r.step(Rung{});
+  EXPECT_EQ(r.count<ReadVotes>() + r.count<ReadGovernment>(), 2U);
+}
+
 TEST(Election, an_old_yes_does_not_count) {
   Rig r(5);
   r.follow();
