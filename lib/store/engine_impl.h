@@ -70,7 +70,9 @@ struct QuorumState {
   bool learned = true;  // the index reaches back to the oldest segment
   EpochTable epochs;
   model::Epoch promised, highest;
+  model::Epoch sealed;  // durable
   model::Lsn commit;
+  model::Lsn recovered;                 // its row's, until the journal was replayed: of the log behind the last cut
   model::LogPoint visible;              // in the overlay, or in the index
   std::deque<TailBlock> tail;           // behind `visible`
   std::deque<Flying> flying;            // appended, not durable, not cut
@@ -115,6 +117,8 @@ struct SegmentInfo {
     return std::any_of(files.begin(), files.end(), [](const auto& f) { return !f.expired(); });
   }
 };
+
+std::vector<JournalPosition> needs_of(const TenureRow& row);
 
 struct Engine::Impl {
   Impl(EngineParts p, const EngineConfig& c, Identity id);
@@ -168,6 +172,8 @@ struct Engine::Impl {
   // The log's frames as they become durable, or are replayed. False: a block that a truncate behind it has cut.
   bool quorum_durable(Log& log, const Frame& frame, std::string payload, const std::shared_ptr<File>& file);
   void cut_durable(Log& log, const Frame& frame);
+  // `blocks`, in the order of the log, were cut by the truncate of that frame.
+  void put_aside(Log& log, const Frame& truncate, std::vector<TailBlock> blocks);
   base::Status let_in(Log& log);  // what is committed and durable, into the overlay as far as there is room
   void let_in_waiting();
   bool has_overlay_room(uint64_t payload_bytes) const;

@@ -104,7 +104,9 @@ void Engine::Impl::write_images(Done done) {
   std::vector<TenureRow> rows;
   for (const auto& [partition, log] : live) {
     rows.push_back(log->row);
-    if (log->quorum) rows.back().quorum = quorum_row(*log);
+    if (!log->quorum) continue;
+    rows.back().quorum = quorum_row(*log);
+    rows.back().quorum->promised = log->quorum->promised;  // stands before this in the journal
   }
   for (const auto& [id, row] : others)
     if (row.state == RowState::aside) rows.push_back(row);

@@ -29,25 +29,34 @@ void Engine::Impl::count_quorum_logs() {
       std::count_if(live.begin(), live.end(), [](const auto& l) { return l.second->quorum != nullptr; }));
 }
 
+// Where recovery must begin to read for it, if before the index's position.
+std::vector<JournalPosition> needs_of(const TenureRow& row) {
+  std::vector<JournalPosition> needs;
+  if (row.quorum && row.quorum->from_sequence != 0) needs.push_back(row.quorum->from());
+  if (row.quorum && row.quorum->cut_sequence != 0) needs.push_back(row.quorum->cut());
+  return needs;
+}
+
 QuorumRow Engine::Impl::quorum_row(const Log& log) const {
   const auto& q = *log.quorum;
   QuorumRow row;
-  row.promised = q.promised;
+  row.promised = q.sealed;
   row.highest = q.highest;
-  row.commit = std::min(q.commit, durable_of(log).lsn);
+  row.commit = std::max(q.recovered, std::min(q.commit, durable_of(log).lsn));
   row.epochs = q.epochs.starts();
   row.begins = q.begins;
-  JournalPosition from;
-  const auto need = [&from](const JournalPosition& at) {
-    if (from.sequence == 0 || at < from) from = at;
+  JournalPosition from, cut;
+  const auto need = [](JournalPosition& first, const JournalPosition& at) {
+    if (at.sequence != 0 && (first.sequence == 0 || at < first)) first = at;
   };
-  if (!q.tail.empty()) need(q.tail.front().frame.at);
-  for (const auto& off : q.cut_off) need(off.blocks.front().frame.at);
-  // In the middle of a recovery: what comes before the index's position is still to be read.
-  if (pending.upto < index_applied && pending.upto.sequence != 0) need(pending.upto);
-  row.from_segment = from.segment;
-  row.from_offset = from.offset;
-  row.from_sequence = from.sequence;
+  if (!q.tail.empty()) need(from, q.tail.front().frame.at);
+  for (const auto& off : q.cut_off) need(cut, off.blocks.front().frame.at);
+  if (pending.upto < index_applied) {  // in the middle of a recovery: what comes next is still to be read
+    if (const auto start = log.row.quorum->from(); start.sequence != 0) need(from, std::max(pending.upto, start));
+    need(cut, log.row.quorum->cut());
+  }
+  row.set_from(from);
+  row.set_cut(cut);
   return row;
 }
 
@@ -70,13 +79,14 @@ void Engine::Impl::rows_applied(const Pending& half) {
 // With nothing to apply the index's position stands still. Segments are not kept for that alone.
 bool Engine::Impl::rows_due() const {
   if (quorum_logs == 0 || journal->durable().segment == index_applied.segment) return false;
-  return std::any_of(live.begin(), live.end(), [](const auto& l) { return l.second->quorum && l.second->quorum->dirty; });
+  return std::any_of(live.begin(), live.end(),
+                     [](const auto& l) { return l.second->quorum && l.second->quorum->dirty; });
 }
 
 uint64_t Engine::Impl::pinned_segment() const {
   uint64_t first = UINT64_MAX;
   for (const auto& [partition, log] : live)
-    if (log->row.quorum && log->row.quorum->from_sequence != 0) first = std::min(first, log->row.quorum->from_segment);
+    for (const auto& at : needs_of(log->row)) first = std::min(first, at.segment);
   return first;
 }
 
@@ -151,7 +161,8 @@ base::Status Engine::Impl::walk(const Log& log, Lsn from, JournalPosition at, bo
     if (!file && file.error().code == Code::not_found) continue;
     if (!file) return base::fail(std::move(file).error());
     TRY_ASSIGN(const auto size, (*file)->size());
-    SegmentScanner scanner(**file, at.segment, at.offset, at.segment == end.segment ? std::min(size, end.offset) : size);
+    SegmentScanner scanner(**file, at.segment, at.offset,
+                           at.segment == end.segment ? std::min(size, end.offset) : size);
     for (;;) {
       const auto wanted = [&](const Frame& f) {
         const auto& h = f.header;
@@ -286,24 +297,24 @@ void Engine::Impl::write_cut_offs() {
       auto task = [path = off.path, blocks = off.blocks, result, &disk = parts.disk] {
         *result = write_blocks(disk, path, blocks);
       };
-      parts.executor.run(Lane::background, std::move(task),
-                         guarded([this, partition = partition, path = off.path, result] {
-                           Log* there = find_log(partition);
-                           if (failed || there == nullptr || !there->quorum) return;
-                           auto& q = *there->quorum;
-                           const auto it = std::find_if(q.cut_off.begin(), q.cut_off.end(),
-                                                        [&](const CutOff& o) { return o.path == path; });
-                           if (it == q.cut_off.end()) return;
-                           if (!*result && result->error().code == Code::no_space) {
-                             it->writing = false;  // its segment stays; the tick tries again
-                             return;
-                           }
-                           if (!*result)
-                             base::log(base::Level::error, "log-cut-lost",
-                                       {{"file", path}, {"error", base::to_string(result->error())}});
-                           q.cut_off.erase(it);
-                           q.dirty = true;
-                         }));
+      parts.executor.run(
+          Lane::background, std::move(task), guarded([this, partition = partition, path = off.path, result] {
+            Log* there = find_log(partition);
+            if (failed || there == nullptr || !there->quorum) return;
+            auto& q = *there->quorum;
+            const auto it =
+                std::find_if(q.cut_off.begin(), q.cut_off.end(), [&](const CutOff& o) { return o.path == path; });
+            if (it == q.cut_off.end()) return;
+            if (!*result && result->error().code == Code::no_space) {
+              it->writing = false;  // its segment stays; the tick tries again
+              return;
+            }
+            if (!*result)
+              base::log(base::Level::error, "log-cut-lost",
+                        {{"file", path}, {"error", base::to_string(result->error())}});
+            q.cut_off.erase(it);
+            q.dirty = true;
+          }));
     }
   }
 }

@@ -68,6 +68,7 @@ class Replay {
   base::Status make_room();
   base::Status data(const Frame& frame, std::string_view payload);
   base::Status quorum(Log& log, const Frame& frame, std::string_view payload);
+  base::Status quorum_before(Log& log, const Frame& frame);
   base::Status quorum_block(Log& log, const Frame& frame, std::string_view payload);
   void quorum_damage(Log& log, const DamagedPlace& place, const std::optional<Frame>& whose);
   base::Result<std::shared_ptr<File>> segment_file(uint64_t segment);  // for values that stay there
@@ -85,6 +86,8 @@ class Replay {
   Lineage lineage_;
   std::map<model::PartitionId, model::LogPoint> promised_;  // rebuild: where the list of tenures saw each log
   bool doubted_ = false;
+  std::map<model::PartitionId, JournalPosition> starts_;      // where each quorum log is read from
+  std::map<model::PartitionId, std::vector<TailBlock>> cut_;  // blocks before it that may have been cut
   std::shared_ptr<File> file_;
   uint64_t file_segment_ = 0;
 };
@@ -94,7 +97,7 @@ JournalPosition Replay::start_of_scan() const {
   if (rebuild_) return {};
   JournalPosition start = e_.index_applied;
   for (const auto& [partition, log] : e_.live)
-    if (log->row.quorum && log->row.quorum->from_sequence != 0) start = std::min(start, log->row.quorum->from());
+    for (const auto& at : needs_of(log->row)) start = std::min(start, at);
   return start;
 }
 
@@ -117,6 +120,9 @@ base::Status Replay::run() {
   for (const uint64_t n : segments) e_.segments[n] = {};
   e_.scan_start = start_of_scan().sequence;
   if (rebuild_) TRY(rebuild_rows());
+  for (const auto& [partition, log] : e_.live)
+    if (const auto& row = log->row.quorum)
+      starts_[partition] = rebuild_ ? JournalPosition{} : row->from_sequence != 0 ? row->from() : e_.index_applied;
   TRY_ASSIGN(auto end, scan_journal(e_.parts.disk, scan()));
   e_.overlay.settle();
   // The index may hold something newer that lay in a block we cannot read.
@@ -216,16 +222,11 @@ base::Status Replay::data(const Frame& frame, std::string_view payload) {
 base::Status Replay::quorum(Log& log, const Frame& frame, std::string_view payload) {
   auto& q = *log.quorum;
   const auto& h = frame.header;
-  const auto& row = log.row.quorum;
-  const bool older_tenure = frame.at.sequence < q.begins;
-  const auto start = row->from_sequence != 0 ? row->from() : e_.index_applied;
-  if (older_tenure || (!rebuild_ && frame.at < start)) {
+  if (frame.at.sequence < q.begins) {  // of an older tenure
     e_.note_frame(frame);
-    if (older_tenure) return ok();
-    if (is_log_block(h.kind)) q.index.add(h.first, frame.at);
-    if (h.kind == BlockKind::truncate) q.index.cut(h.prev_lsn, frame.at);
     return ok();
   }
+  if (frame.at < starts_.at(log.row.partition)) return quorum_before(log, frame);
   if (is_log_block(h.kind)) {
     TRY(quorum_block(log, frame, payload));
   } else if (h.kind == BlockKind::seal) {
@@ -246,6 +247,33 @@ base::Status Replay::quorum(Log& log, const Frame& frame, std::string_view paylo
     e_.note_frame(frame);
   }
   return make_room();
+}
+
+// What stands before the place where this log is to be read from, and is read for another's: only the journal's index
+// learns of it, and of what was cut there, the trash.
+base::Status Replay::quorum_before(Log& log, const Frame& frame) {
+  auto& q = *log.quorum;
+  const auto& h = frame.header;
+  e_.note_frame(frame);
+  if (!is_log_block(h.kind) && h.kind != BlockKind::truncate) return ok();
+  auto& blocks = cut_[log.row.partition];
+  if (is_log_block(h.kind)) {
+    q.index.add(h.first, frame.at);
+    const auto cut = log.row.quorum->cut();
+    if (cut.sequence == 0 || frame.at < cut) return ok();
+    TailBlock block;
+    block.frame = frame;
+    TRY_ASSIGN(block.file, segment_file(frame.at.segment));
+    blocks.push_back(std::move(block));
+    return ok();
+  }
+  q.index.cut(h.prev_lsn, frame.at);
+  const auto first = std::find_if(blocks.begin(), blocks.end(),
+                                  [&](const TailBlock& b) { return b.frame.header.last() > h.prev_lsn; });
+  std::vector<TailBlock> off(std::make_move_iterator(first), std::make_move_iterator(blocks.end()));
+  blocks.erase(first, blocks.end());
+  e_.put_aside(log, frame, std::move(off));
+  return ok();
 }
 
 base::Status Replay::quorum_block(Log& log, const Frame& frame, std::string_view payload) {
@@ -275,8 +303,7 @@ base::Status Replay::quorum_block(Log& log, const Frame& frame, std::string_view
 // A block whose header is readable, and follows, is the log's end all the same: nobody may think that it is not there.
 void Replay::quorum_damage(Log& log, const DamagedPlace& place, const std::optional<Frame>& whose) {
   auto& q = *log.quorum;
-  const auto start = log.row.quorum->from_sequence != 0 ? log.row.quorum->from() : e_.index_applied;
-  if (!rebuild_ && place.to.sequence <= start.sequence) return;  // it was read before
+  if (place.to <= starts_.at(log.row.partition)) return;  // it was read before
   const bool one = whose && place.to.sequence == whose->at.sequence + 1;
   if (one && whose->header.partition != log.row.partition) return;
   const bool block = one && is_log_block(whose->header.kind);
@@ -399,7 +426,10 @@ base::Status Replay::rebuild_rows() {
     row.fill_all = false;
     const model::ExtentId extent{meta->next_extent++};
     row.parts = {{extent, row.interval}};
-    if (row.quorum) row.quorum->from_segment = row.quorum->from_offset = row.quorum->from_sequence = 0;
+    if (row.quorum) {
+      row.quorum->set_from({});
+      row.quorum->set_cut({});
+    }
     ExtentRow pieces;
     pieces.pieces.push_back({row.interval, row.partition, row.assignment, "", {}});
     TRY(write_extent(*txn, extent, pieces));
@@ -427,7 +457,11 @@ base::Status Replay::settle() {
         log->quorum->visible = log->end;
       }
     }
-    if (log->quorum) log->quorum->commit = std::min(log->quorum->commit, log->end.lsn);
+    if (log->quorum) {
+      auto& q = *log->quorum;
+      q.commit = std::min(std::max(q.commit, std::exchange(q.recovered, {})), log->end.lsn);
+      TRY(e_.let_in(*log));
+    }
   }
   if (rebuild_) TRY(e_.apply_now());
   if (!doubted_ && !rebuild_) return ok();
@@ -499,9 +533,10 @@ void Engine::Impl::begin_log(Log& log) {
   auto& q = *log.quorum;
   q.epochs = EpochTable(row.epochs);
   q.epochs.cut(log.row.applied.lsn);  // the others are read again
-  q.promised = row.promised;
+  q.promised = q.sealed = row.promised;
   q.highest = row.highest;
-  q.commit = std::max(row.commit, log.row.applied.lsn);
+  q.commit = log.row.applied.lsn;
+  q.recovered = row.commit;
   q.visible = log.row.applied;
   q.begins = row.begins;
   q.learned = false;

@@ -46,7 +46,8 @@ base::Status check_payload_of(const BlockHeader& h, std::string_view payload, co
       return base::fail(Code::malformed, "a record whose version is not its place in the log");
   }
   TRY(in.status());
-  if (records == 0 || records != h.records) return base::fail(Code::malformed, "a block with another number of records");
+  if (records == 0 || records != h.records)
+    return base::fail(Code::malformed, "a block with another number of records");
   return ok();
 }
 
@@ -83,8 +84,7 @@ base::Result<BlockHeader> Engine::Impl::build(const model::PartitionId& partitio
   auto& q = *log->quorum;
   TRY(can_add(*log, spec.kind, payload.size()));
   if (!is_log_block(spec.kind)) return base::fail(Code::invalid, "a block of a kind that is in no log");
-  if (spec.epoch < log->end.epoch || spec.epoch.value == 0)
-    return base::fail(Code::invalid, "an epoch that is over");
+  if (spec.epoch < log->end.epoch || spec.epoch.value == 0) return base::fail(Code::invalid, "an epoch that is over");
   if (spec.commit > log->end.lsn) return base::fail(Code::invalid, "a commit LSN behind the end of the log");
   if (spec.kind == BlockKind::data) {
     // What is built must find room when it is committed: an answer waits for it.
@@ -200,8 +200,7 @@ void Engine::Impl::confirm_repeated(Log& log) {
   std::vector<std::pair<Taken, base::Result<LogPoint>>> tell;
   std::erase_if(q.repeated, [&](auto& r) {
     const auto& point = r.first;
-    const bool flying =
-        std::any_of(q.flying.begin(), q.flying.end(), [&](const Flying& f) { return f.end == point; });
+    const bool flying = std::any_of(q.flying.begin(), q.flying.end(), [&](const Flying& f) { return f.end == point; });
     if (flying) return false;
     if (point.lsn <= durable.lsn)
       tell.emplace_back(std::move(r.second), point);
@@ -275,7 +274,7 @@ base::Status Engine::Impl::truncate_log(const model::PartitionId& partition, con
   TRY(can_add_local(*log));
   auto& q = *log->quorum;
   if (keep.lsn < q.commit) return base::fail(Code::faulted, "what is committed is never cut");
-  if (keep == log->end && q.cutting.empty()) {
+  if (keep == log->end && keep == log->durable && q.cutting.empty()) {  // nothing to cut, and nothing on its way
     parts.executor.defer(guarded([this, done = std::move(done)] {
       if (done && !failed) done(ok());
     }));
@@ -310,6 +309,7 @@ bool Engine::Impl::quorum_durable(Log& log, const Frame& frame, std::string payl
   q.dirty = true;
   if (h.kind == BlockKind::seal) {
     q.sealing -= q.sealing > 0 ? 1 : 0;
+    q.sealed = std::max(q.sealed, h.epoch);
     return true;
   }
   if (h.kind == BlockKind::truncate) {
@@ -349,7 +349,7 @@ void Engine::Impl::cut_durable(Log& log, const Frame& frame) {
   if (!q.cutting.empty()) q.cutting.pop_front();
   q.index.cut(keep.lsn, frame.at);
   if (log.durable.lsn > keep.lsn) log.durable = keep;
-  CutOff off;
+  std::vector<TailBlock> blocks;
   while (!q.tail.empty() && q.tail.back().end().lsn > keep.lsn) {
     auto& block = q.tail.back();
     const uint64_t length = block.frame.header.length;
@@ -357,21 +357,27 @@ void Engine::Impl::cut_durable(Log& log, const Frame& frame) {
     if (block.held) tail_held -= length;
     block.payload = {};
     block.held = false;
-    if (!block.damaged) off.blocks.push_back(std::move(block));
+    if (!block.damaged) blocks.push_back(std::move(block));
     q.tail.pop_back();
   }
   if (q.tail.empty()) q.hole = false;
-  if (off.blocks.empty()) return;
-  std::reverse(off.blocks.begin(), off.blocks.end());
-  cut_blocks += off.blocks.size();
+  std::reverse(blocks.begin(), blocks.end());
+  put_aside(log, frame, std::move(blocks));
+}
+
+void Engine::Impl::put_aside(Log& log, const Frame& truncate, std::vector<TailBlock> blocks) {
+  if (blocks.empty()) return;
+  cut_blocks += blocks.size();
+  CutOff off;
   off.path = std::string(kTrashDir) + "/cut-" + model::to_string(log.row.partition) + "-" +
-             std::to_string(frame.at.sequence) + "-" + std::to_string(frame.header.leader_ms) + ".blocks";
+             std::to_string(truncate.at.sequence) + "-" + std::to_string(truncate.header.leader_ms) + ".blocks";
   base::log(base::Level::warn, "log-cut",
             {{"partition", model::to_string(log.row.partition)},
-             {"after_lsn", keep.lsn.value},
-             {"blocks", off.blocks.size()},
+             {"after_lsn", truncate.header.prev_lsn.value},
+             {"blocks", blocks.size()},
              {"kept_in", off.path}});
-  q.cut_off.push_back(std::move(off));
+  off.blocks = std::move(blocks);
+  log.quorum->cut_off.push_back(std::move(off));
   if (journal->durable().sequence != 0) write_cut_offs();
 }
 

@@ -147,7 +147,8 @@ void Engine::Impl::adopt(const TenureId& from, const TenureSpec& spec, Done done
           row->quorum->epochs = epochs.starts();
           row->quorum->commit = row->applied.lsn;
           row->quorum->begins = begins;
-          row->quorum->from_segment = row->quorum->from_offset = row->quorum->from_sequence = 0;
+          row->quorum->set_from({});
+          row->quorum->set_cut({});
         }
         TRY(give(txn, *row, from, spec.id));
         TRY(txn.del(Db::partitions, tenure_key(from)));
@@ -164,8 +165,18 @@ void Engine::Impl::adopt(const TenureId& from, const TenureSpec& spec, Done done
         auto log = std::make_shared<Log>();
         log->row = *row;
         begin_log(*log);
-        if (log->quorum) log->quorum->learned = true;
-        live[row->partition] = std::move(log);
+        live[row->partition] = log;
+        if (log->quorum) {  // the journal says it too: there its blocks go on behind those that are not counted
+          log->quorum->learned = true;
+          log->quorum->cutting.push_back(log->end);
+          model::BlockHeader h;
+          h.kind = model::BlockKind::truncate;
+          h.epoch = epoch;
+          h.prev_epoch = log->end.epoch;
+          h.prev_lsn = log->end.lsn;
+          h.prev_crc = log->end.crc;
+          add_quorum_local(log, h, nullptr);
+        }
         count_quorum_logs();
         write_images(done);
       });

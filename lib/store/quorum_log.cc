@@ -38,8 +38,7 @@ void LogIndex::put_before(LogIndex older) {
 }
 
 std::optional<JournalPosition> LogIndex::find(Lsn lsn) const {
-  const auto it =
-      std::upper_bound(marks_.begin(), marks_.end(), lsn, [](Lsn l, const Mark& m) { return l < m.first; });
+  const auto it = std::upper_bound(marks_.begin(), marks_.end(), lsn, [](Lsn l, const Mark& m) { return l < m.first; });
   if (it == marks_.begin()) return std::nullopt;
   return std::prev(it)->at;
 }

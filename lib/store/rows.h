@@ -46,8 +46,22 @@ struct QuorumRow {
   uint64_t begins = 0;  // journal sequence: what stands before is of an older tenure
   // The first block that recovery must read; sequence 0: none before the index's applied position.
   uint64_t from_segment = 0, from_offset = 0, from_sequence = 0;
-  CANTLE_FIELDS(promised, highest, commit, epochs, begins, from_segment, from_offset, from_sequence)
+  // The same for blocks that were cut and are not in the trash yet.
+  uint64_t cut_segment = 0, cut_offset = 0, cut_sequence = 0;
+  CANTLE_FIELDS(promised, highest, commit, epochs, begins, from_segment, from_offset, from_sequence, cut_segment,
+                cut_offset, cut_sequence)
   JournalPosition from() const { return {from_segment, from_offset, from_sequence}; }
+  JournalPosition cut() const { return {cut_segment, cut_offset, cut_sequence}; }
+  void set_from(const JournalPosition& at) {
+    from_segment = at.segment;
+    from_offset = at.offset;
+    from_sequence = at.sequence;
+  }
+  void set_cut(const JournalPosition& at) {
+    cut_segment = at.segment;
+    cut_offset = at.offset;
+    cut_sequence = at.sequence;
+  }
   friend bool operator==(const QuorumRow&, const QuorumRow&) = default;
 };
 

@@ -83,8 +83,7 @@ TEST(Quorum, a_follower_takes_what_its_leader_built_byte_for_byte) {
   ASSERT_TRUE(s.open());
   ASSERT_TRUE(s.create_quorum(1, 2));
   std::vector<uint64_t> order;
-  for (const auto& b : blocks)
-    ASSERT_TRUE(s.take(b, [&](auto p) { order.push_back(p ? p->lsn.value : 0); }));
+  for (const auto& b : blocks) ASSERT_TRUE(s.take(b, [&](auto p) { order.push_back(p ? p->lsn.value : 0); }));
   s.run();
   EXPECT_EQ(order, (std::vector<uint64_t>{1, 2, 3, 4}));
   EXPECT_EQ(s.log().end, leader.log().end);

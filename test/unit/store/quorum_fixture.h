@@ -51,8 +51,8 @@ class QuorumStore : public Store {
  public:
   base::Status create_quorum(uint8_t p, uint8_t a, model::Interval interval = {}) {
     return wait([&](auto done) {
-      return engine->create(
-          {tenure(p, a), id_of<model::TableUuid>(7), {p}, std::move(interval), LogMode::quorum}, done);
+      return engine->create({tenure(p, a), id_of<model::TableUuid>(7), {p}, std::move(interval), LogMode::quorum},
+                            done);
     });
   }
   QuorumLog log(uint8_t p = 1) {

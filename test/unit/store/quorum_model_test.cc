@@ -1,0 +1,512 @@
+// A quorum table's logs against a simple model, under a random schedule of everything that may happen to them: two
+// partitions and a busy push table's share one journal; the process is killed and the power fails at any moment.
+//
+// The model is the list of what was appended to the journal, in order. What an engine has found after a restart must be
+// what some prefix of that list makes, and that prefix has all in it that was called back.
+#include <gtest/gtest.h>
+
+#include <optional>
+
+#include "test/unit/store/quorum_fixture.h"
+
+namespace cantle::store {
+namespace {
+
+using base::Code;
+using model::Block;
+using model::LogPoint;
+
+constexpr uint8_t kLogs = 2;  // partitions 1 and 2; 3 is the push table's
+
+struct Op {
+  enum class What : uint8_t { block, seal, cut, push } what = What::push;
+  uint8_t p = 0;
+  Block block;
+  uint64_t promised = 0;
+  LogPoint keep;
+};
+
+// Of one partition, as a prefix of the ops makes it.
+struct State {
+  std::vector<Block> log;
+  uint64_t promised = 0, commit = 0, pushed = 0;
+  LogPoint end() const { return log.empty() ? LogPoint{} : end_of(log.back().header); }
+  void step(const Op& op) {
+    switch (op.what) {
+      case Op::What::block:
+        log.push_back(op.block);
+        commit = std::max(commit, op.block.header.commit.value);
+        break;
+      case Op::What::seal: promised = std::max(promised, op.promised); break;
+      case Op::What::cut:
+        while (!log.empty() && end().lsn > op.keep.lsn) log.pop_back();
+        break;
+      case Op::What::push: pushed++; break;
+    }
+  }
+};
+
+class Model : public QuorumStore {
+ public:
+  explicit Model(uint64_t seed) : random_(seed) {
+    config.segment_bytes = 16 << 10;
+    config.overlay_bytes = 48 << 10;
+    config.checkpoint_interval = std::chrono::seconds(1);
+    config.overlay_age = std::chrono::milliseconds(random_.chance(0.5) ? 200 : 3000);
+    config.retention_bytes = random_.chance(0.5) ? 1 : uint64_t{1} << 30;
+    config.tail_bytes = random_.chance(0.5) ? 500 : uint64_t{1} << 20;
+    if (random_.chance(0.3)) {
+      config.spill_from = 0;
+      config.spill_value = 1;
+    }
+    disk.on_sync = [this](std::string_view) -> base::Status {
+      if (syncs_left_ == 0) return base::fail(Code::io_error, "the power is gone");
+      if (syncs_left_ > 0) syncs_left_--;
+      return effect();
+    };
+    disk.on_write = [this](std::string_view) { return effect(); };
+    files.before_commit = [this] { return effect(); };
+  }
+
+  // A short story in which everything happens once, and the power fails at its n-th effect. False: it came to its end.
+  bool run_story(int n) {
+    if (!open() || !create_quorum(1, 1) || !create_quorum(2, 2) || !create(3, 3)) return false;
+    effects_left_ = n;
+    for (int i = 0; i < 4; i++) add(1, true);
+    run();
+    commit_some(1);
+    add(1, true);
+    promise(1, 5);
+    run();
+    add(1, false);
+    add(2, true);
+    lanes->step();
+    cut(1);
+    add(1, true);
+    commit_some(1);
+    push_some();
+    run();
+    cut(1);
+    run();
+    add(1, true);
+    promise(2, 7);
+    add(1, false);
+    commit_some(1);
+    for (int i = 0; i < 3; i++) {
+      clock.at = clock.at + std::chrono::seconds(4);
+      engine->tick();
+      run();
+      add(2, false);
+    }
+    run();
+    const bool died = effects_left_ == 0;
+    restart(true);
+    return died;
+  }
+
+  void run_steps(int steps) {
+    ASSERT_TRUE(open());
+    for (uint8_t p = 1; p <= kLogs; p++) ASSERT_TRUE(create_quorum(p, p));
+    ASSERT_TRUE(create(3, 3));
+    for (int i = 0; i < steps && !testing::Test::HasFatalFailure(); i++) step();
+    restart(false);
+  }
+  int restarts = 0;
+
+ private:
+  base::Status effect() {
+    if (effects_left_ == 0) return base::fail(Code::io_error, "the power is gone");
+    if (effects_left_ > 0) effects_left_--;
+    return base::ok();
+  }
+
+  void step() {
+    const auto p = static_cast<uint8_t>(1 + random_.below(kLogs));
+    switch (random_.below(16)) {
+      case 0:
+      case 1:
+      case 2: add(p, true); break;
+      case 3:
+      case 4: add(p, false); break;
+      case 5: again(p); break;
+      case 6: wrong(p); break;
+      case 7:
+      case 8: commit_some(p); break;
+      case 9: cut(p); break;
+      case 10: promise(p, now(p).promised + random_.below(3)); break;
+      case 11: push_some(); break;
+      case 12:
+        for (uint64_t n = random_.below(6); n > 0 && lanes->step(); n--) {
+        }
+        break;
+      case 13:
+        if (random_.chance(0.5)) run();
+        clock.at = clock.at + std::chrono::milliseconds(random_.below(1500));
+        engine->tick();
+        break;
+      case 14: check(p); break;
+      default:
+        if (random_.chance(0.15)) die();
+        break;
+    }
+    if (!fatal.empty() && testing::Test::HasFatalFailure() == false) restart(true);
+  }
+
+  State& now(uint8_t p) { return state_[p]; }
+  std::vector<Block>& truth(uint8_t p) { return truth_[p]; }
+  // What a majority has of it that this log has not, after a crash: the leader sends that again, and nothing else.
+  bool behind(uint8_t p) { return now(p).log.size() < truth(p).size(); }
+
+  std::vector<std::pair<std::string, std::string>> some_records() {
+    std::vector<std::pair<std::string, std::string>> puts;
+    for (uint64_t n = 1 + random_.below(3); n > 0; n--)
+      puts.emplace_back("k" + std::to_string(random_.below(40)), std::string(random_.below(random_.chance(0.1) ? 2000 : 60), static_cast<char>('a' + random_.below(26))));
+    return puts;
+  }
+
+  void add(uint8_t p, bool by_leader) {
+    auto& state = now(p);
+    Block block;
+    if (behind(p)) {
+      block = truth(p)[state.log.size()];
+      by_leader = false;
+    } else {
+      auto epoch = std::max<uint64_t>(1, state.end().epoch.value);
+      const bool begin = state.log.empty() || random_.chance(0.1);
+      if (begin && !state.log.empty()) epoch = ++epochs_;
+      epochs_ = std::max(epochs_, epoch);
+      const auto known = std::min<uint64_t>(engine->quorum_log(partition(p))->commit.value, state.end().lsn.value);
+      block = block_after(state.end(), p, epoch, known, begin ? decltype(some_records()){} : some_records());
+    }
+    Op op{Op::What::block, p, block, 0, {}};
+    const auto done = told(op);
+    if (by_leader) {
+      const auto built = engine->build(partition(p), {block.header.kind, block.header.epoch, block.header.commit},
+                                       block.payload, done);
+      if (!built) return refused(built.error());
+      op.block.header = *built;
+    } else {
+      const auto taken = take(block, done);
+      if (!taken) return refused(taken.error());
+      ASSERT_EQ(*taken, end_of(block.header));
+    }
+    append(std::move(op));
+  }
+
+  void refused(const base::Error& e) {
+    ASSERT_TRUE(e.code == Code::overloaded || e.code == Code::faulted) << base::to_string(e);
+    if (e.code == Code::overloaded) {
+      run();
+      clock.at = clock.at + std::chrono::seconds(4);
+      engine->tick();
+      run();
+    }
+  }
+
+  void append(Op op) {
+    now(op.p).step(op);
+    ops_.push_back(std::move(op));
+  }
+
+  // A callback for the op that is about to be appended.
+  Engine::Taken told(const Op& op) {
+    return [this, n = ops_.size(), p = op.p, life = restarts](const base::Result<LogPoint>& point) {
+      ASSERT_EQ(life, restarts);
+      ASSERT_GE(n, acked_) << "out of order";
+      acked_ = n + 1;
+      if (point) {
+        ASSERT_EQ(*point, end_of(ops_[n].block.header));
+        return;
+      }
+      ASSERT_EQ(point.error().code, Code::cancelled);
+      // A cut of it was appended behind it.
+      bool was_cut = false;
+      for (size_t i = n + 1; i < ops_.size(); i++)
+        was_cut = was_cut || (ops_[i].what == Op::What::cut && ops_[i].p == p &&
+                              ops_[i].keep.lsn < ops_[n].block.header.last());
+      ASSERT_TRUE(was_cut);
+    };
+  }
+  Engine::Done told_status() {
+    return [this, n = ops_.size()](const base::Status& s) {
+      ASSERT_TRUE(s);
+      acked_ = std::max(acked_, n + 1);
+    };
+  }
+
+  void again(uint8_t p) {
+    if (now(p).log.empty()) return;
+    const auto& block = now(p).log[random_.below(now(p).log.size())];
+    const auto point = end_of(block.header);
+    const auto taken = take(block, [this, p, point](const auto& r) {
+      if (!r) {
+        EXPECT_EQ(r.error().code, Code::cancelled);
+        return;
+      }
+      EXPECT_EQ(*r, point);
+      EXPECT_GE(engine->quorum_log(partition(p))->durable.lsn, point.lsn);
+    });
+    if (taken) return;
+    ASSERT_TRUE(taken.error().code == Code::unavailable || taken.error().code == Code::overloaded ||
+                taken.error().code == Code::faulted)
+        << base::to_string(taken.error());
+  }
+
+  void wrong(uint8_t p) {
+    auto end = now(p).end();
+    const bool gap = random_.chance(0.5);
+    if (gap) end.lsn.value += 1 + random_.below(3);
+    if (!gap && now(p).log.empty()) return;
+    end.crc++;
+    const auto taken = take(block_after(end, p, end.epoch.value + 1, 0, some_records()));
+    ASSERT_FALSE(taken);
+    const auto code = taken.error().code;
+    ASSERT_TRUE(code == (gap ? Code::catching_up : Code::diverged) || code == Code::faulted ||
+                code == Code::overloaded)
+        << base::to_string(taken.error());
+  }
+
+  void commit_some(uint8_t p) {
+    auto& state = now(p);
+    if (state.log.size() <= truth(p).size()) {
+      const auto known = std::min(state.log.size(), truth(p).size());
+      if (known > 0) (void)commit(truth(p)[known - 1].header.last().value, p);
+      return;
+    }
+    const auto n = 1 + random_.below(state.log.size() - truth(p).size());
+    for (uint64_t i = 0; i < n; i++) truth(p).push_back(state.log[truth(p).size()]);
+    const auto lsn = truth(p).back().header.last().value;
+    if (!commit(lsn, p)) return;
+    state.commit = std::max(state.commit, lsn);
+  }
+
+  void cut(uint8_t p) {
+    auto& state = now(p);
+    if (state.log.empty() || behind(p)) return;
+    const size_t keep = random_.below(state.log.size() + 1);
+    const LogPoint point = keep == 0 ? LogPoint{} : end_of(state.log[keep - 1].header);
+    const auto committed = truth(p).empty() ? 0 : truth(p).back().header.last().value;
+    if (point.lsn.value < committed) {
+      // The engine knows of as much as it was told.
+      if (point.lsn.value >= engine->quorum_log(partition(p))->commit.value) return;
+      const auto cut = engine->truncate(partition(p), point, nullptr);
+      ASSERT_FALSE(cut);
+      ASSERT_EQ(cut.error().code, Code::faulted);
+      return;
+    }
+    auto wrong_point = point;
+    wrong_point.crc++;
+    ASSERT_TRUE(keep == 0 || !engine->truncate(partition(p), wrong_point, nullptr));
+    const bool nothing = point == state.end();  // says only of this log that it is durable
+    const auto done = nothing ? Engine::Done([this, p, point](const base::Status& s) {
+      ASSERT_TRUE(s);
+      const auto log = *engine->quorum_log(partition(p));
+      ASSERT_TRUE(log.end != point || log.durable == point);  // unless it was cut again
+    }) : told_status();
+    const auto cut = engine->truncate(partition(p), point, done);
+    if (!cut) return refused(cut.error());
+    if (nothing) return;
+    append({Op::What::cut, p, {}, 0, point});
+  }
+
+  void promise(uint8_t p, uint64_t epoch) {
+    const auto done = told_status();
+    const auto sealed = engine->seal(partition(p), {epoch}, epoch > now(p).promised ? done : nullptr);
+    if (!sealed) return refused(sealed.error());
+    if (epoch > now(p).promised) append({Op::What::seal, p, {}, epoch, {}});
+  }
+
+  void push_some() {
+    for (uint64_t n = 1 + random_.below(3); n > 0; n--) {
+      const auto lsn = Store::append(3, {put("p" + std::to_string(random_.below(10)), std::string(1500, 'p'), ms++)});
+      if (!lsn) return refused(lsn.error());
+      append({Op::What::push, 3, {}, 0, {}});
+    }
+  }
+
+  void die() {
+    const auto how = random_.below(3);
+    if (how == 2) {  // in the middle of a sync, a little later
+      syncs_left_ = static_cast<int>(random_.below(3));
+      return;
+    }
+    restart(how == 1);
+  }
+
+  void restart(bool power) {
+    const auto seen = [this](uint8_t p) { return engine->quorum_log(partition(p))->visible.value; };
+    std::map<uint8_t, uint64_t> applied;
+    for (uint8_t p = 1; p <= kLogs; p++) applied[p] = engine->applied(partition(p))->lsn.value;
+    kill();
+    fatal.clear();
+    syncs_left_ = effects_left_ = -1;
+    if (power) disk.crash(random_.chance(0.8) ? &random_ : nullptr);
+    restarts++;
+    ASSERT_TRUE(open());
+    ASSERT_TRUE(engine->report().damaged.empty());
+    find_prefix();
+    for (uint8_t p = 1; p <= kLogs && !testing::Test::HasFatalFailure(); p++) {
+      const auto log = *engine->quorum_log(partition(p));
+      ASSERT_TRUE(log.whole);
+      ASSERT_EQ(log.durable, log.end);
+      ASSERT_GE(seen(p), applied[p]);
+      // At least what the blocks say, at most what was told.
+      ASSERT_GE(log.commit.value, now(p).commit)
+          << says(p, log.end, log.promised.value) << " visible " << log.visible.value << " restart " << restarts;
+      ASSERT_LE(log.commit.value, truth(p).empty() ? 0 : truth(p).back().header.last().value);
+      now(p).commit = log.commit.value;
+      check(p);
+      resync(p);
+    }
+  }
+
+  // A cut that was lost, and with it what a majority has: the leader has it cut again before anything else.
+  void resync(uint8_t p) {
+    const auto& blocks = now(p).log;
+    size_t same = 0;
+    while (same < std::min(blocks.size(), truth(p).size()) && blocks[same].header == truth(p)[same].header) same++;
+    if (same == std::min(blocks.size(), truth(p).size())) return;
+    const LogPoint keep = same == 0 ? LogPoint{} : end_of(blocks[same - 1].header);
+    ASSERT_TRUE(engine->truncate(partition(p), keep, told_status()));
+    append({Op::What::cut, p, {}, 0, keep});
+  }
+
+  // Which of the ops are on the disk?
+  void find_prefix() {
+    std::map<uint8_t, State> state;
+    std::vector<size_t> fits;
+    std::map<uint8_t, State> found;
+    std::string tried;
+    const auto same = [&] {
+      for (uint8_t p = 1; p <= kLogs; p++) {
+        const auto log = *engine->quorum_log(partition(p));
+        if (log.end != state[p].end() || log.promised.value != state[p].promised) return false;
+      }
+      return engine->log_end(partition(3))->lsn.value == state[3].pushed;
+    };
+    for (size_t k = 0; k <= ops_.size(); k++) {
+      if (k > 0) state[ops_[k - 1].p].step(ops_[k - 1]);
+      if (k < acked_) continue;
+      tried += "\n" + std::to_string(k) + " ops:";
+      for (uint8_t p = 1; p <= kLogs; p++) tried += says(p, state[p].end(), state[p].promised);
+      tried += " pushed " + std::to_string(state[3].pushed);
+      if (!same()) continue;
+      if (fits.empty()) found = state;  // what was appended and cut again may be there or not
+      fits.push_back(k);
+    }
+    std::string there;
+    for (uint8_t p = 1; p <= kLogs; p++)
+      there += says(p, engine->quorum_log(partition(p))->end, engine->quorum_log(partition(p))->promised.value);
+    there += " pushed " + std::to_string(engine->log_end(partition(3))->lsn.value);
+    ASSERT_FALSE(fits.empty()) << "found:" << there << tried;
+    // Commits that were only told are forgotten, those in blocks are not.
+    state_ = found;
+    ops_.resize(fits.front());
+    acked_ = ops_.size();
+  }
+
+  static std::string says(uint8_t p, const LogPoint& end, uint64_t promised) {
+    return " log " + std::to_string(p) + " " + std::to_string(end.epoch.value) + "-" + std::to_string(end.lsn.value) +
+           " promised " + std::to_string(promised);
+  }
+
+  void check(uint8_t p) {
+    const auto log = *engine->quorum_log(partition(p));
+    const auto& blocks = now(p).log;
+    ASSERT_EQ(log.end, now(p).end());
+    ASSERT_EQ(log.promised.value, now(p).promised);
+    std::vector<model::EpochStart> epochs;
+    for (const auto& b : blocks)
+      if (epochs.empty() || epochs.back().epoch != b.header.epoch) epochs.push_back({b.header.epoch, b.header.first});
+    ASSERT_EQ(log.epochs, epochs);
+    Rows rows;
+    for (const auto& b : truth(p)) {
+      if (b.header.last() > log.visible || b.header.kind != model::BlockKind::data) continue;
+      wire::RecordReader in(b.payload);
+      for (model::RecordView r; in.next(r);) rows[std::string(r.key)] = std::string(r.value);
+    }
+    const auto seen = look(p);
+    for (const auto& [key, value] : rows) {
+      const auto it = seen.find(key);
+      ASSERT_TRUE(it != seen.end() && it->second == value)
+          << "partition " << int{p} << " restart " << restarts << ": " << key << " has "
+          << (it == seen.end() ? "nothing" : it->second) << "\n for " << value << "\n visible " << log.visible.value
+          << " commit " << log.commit.value << " end " << log.end.lsn.value;
+    }
+    ASSERT_EQ(seen.size(), rows.size());
+    if (blocks.empty()) return;
+    const uint64_t from = 1 + random_.below(blocks.back().header.last().value);
+    const auto applied = engine->applied(partition(p))->lsn;
+    auto part = engine->read_log(partition(p), {from}, 1 + random_.below(3000));
+    if (!part) {
+      const auto code = part.error().code;
+      ASSERT_TRUE(code == Code::unavailable || code == Code::not_found) << base::to_string(part.error());
+      ASSERT_LE(from, applied.value) << base::to_string(part.error());
+      return;
+    }
+    size_t at = 0;
+    while (blocks[at].header.last().value < from) at++;
+    ASSERT_TRUE(!part->empty() || from > log.durable.lsn.value);
+    for (const auto& b : *part) {
+      ASSERT_LT(at, blocks.size());
+      ASSERT_EQ(b.header, blocks[at].header);
+      ASSERT_EQ(b.payload, blocks[at].payload);
+      at++;
+    }
+    const auto& any = blocks[random_.below(blocks.size())].header;
+    const auto point = engine->point_at(partition(p), any.last());
+    ASSERT_TRUE(point == end_of(any) || (!point && any.last() <= applied));
+    ASSERT_TRUE(any.records == 1 || !engine->point_at(partition(p), any.first));
+  }
+
+  // As all(), but the lanes stay as they are.
+  Rows look(uint8_t p) {
+    Rows out;
+    ScanRange range;
+    range.records_max = 1000000;
+    auto end = engine->scan(partition(p), range, [&](std::string_view key, const Found& f) {
+      out[std::string(key)] = std::string(f.value);
+      return true;
+    });
+    EXPECT_TRUE(end.has_value());
+    EXPECT_TRUE(end && end->at == engine->quorum_log(partition(p))->visible);
+    return out;
+  }
+
+  base::SeededRandom random_;
+  std::vector<Op> ops_;
+  std::map<uint8_t, State> state_;
+  std::map<uint8_t, std::vector<Block>> truth_;  // what a majority has
+  size_t acked_ = 0;
+  uint64_t epochs_ = 1;
+  int syncs_left_ = -1, effects_left_ = -1;
+};
+
+TEST(QuorumModel, every_restart_finds_what_a_prefix_of_the_journal_makes) {
+  int restarts = 0;
+  for (uint64_t seed = 1; seed <= 40 && !HasFatalFailure(); seed++) {
+    SCOPED_TRACE(seed);
+    Model model(seed);
+    model.run_steps(2000);
+    restarts += model.restarts;
+  }
+  EXPECT_GT(restarts, 400);
+}
+
+TEST(QuorumModel, the_power_fails_at_every_effect_around_appends_seals_cuts_and_commits) {
+  int deaths = 0;
+  for (uint64_t seed = 1; seed <= 20 && !HasFatalFailure(); seed++) {
+    SCOPED_TRACE(seed);
+    for (int n = 0; !HasFatalFailure(); n++) {
+      SCOPED_TRACE(n);
+      Model model(seed);
+      if (!model.run_story(n)) break;
+      deaths++;
+      ASSERT_LT(n, 1000);
+    }
+  }
+  EXPECT_GT(deaths, 400);
+}
+
+}  // namespace
+}  // namespace cantle::store
