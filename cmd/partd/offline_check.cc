@@ -79,9 +79,15 @@ base::Status verify_journal(store::Disk& disk, Findings& findings,
                             std::map<model::PartitionId, model::LogPoint>& ends) {
   const auto frame = [&](const store::Frame& f, std::string_view payload) -> base::Status {
     const auto& h = f.header;
+    if (h.kind == model::BlockKind::truncate) {
+      const auto it = ends.find(h.partition);
+      if (it != ends.end() && it->second.lsn > h.prev_lsn) it->second = {h.prev_epoch, h.prev_lsn, h.prev_crc};
+    }
     if (!model::is_log_block(h.kind)) return base::ok();
     const auto where = "journal " + to_string(f.at);
-    if (auto ok = wire::check_records(payload); !ok)
+    if (h.kind != model::BlockKind::data) {
+      if (h.records != 1) findings.add(where, "a block without records of more than one LSN");
+    } else if (auto ok = wire::check_records(payload); !ok)
       findings.add(where, ok.error().text);
     else if (ok->records != h.records)
       findings.add(where, "the header says " + std::to_string(h.records) + " records, the payload has " +
@@ -172,8 +178,10 @@ base::Result<int> dump_journal(const Offline& what) {
   const auto frame = [&](const store::Frame& f, std::string_view payload) -> base::Status {
     const auto& h = f.header;
     if (!what.partition.empty() && to_string(h.partition).rfind(what.partition, 0) != 0) return base::ok();
+    // Of a truncate: the last LSN that it kept.
+    const auto last = h.kind == model::BlockKind::truncate ? h.prev_lsn : h.last();
     out.row({to_string(f.at), f.group, kind_word(h.kind), to_string(h.partition), h.epoch.value, h.first.value,
-             h.last().value, h.length, daemon::Missing{}, daemon::Missing{}, daemon::Missing{}, daemon::Missing{}});
+             last.value, h.length, daemon::Missing{}, daemon::Missing{}, daemon::Missing{}, daemon::Missing{}});
     if (!what.records || h.kind != model::BlockKind::data) return base::ok();
     wire::RecordReader in(payload);
     model::RecordView r;

@@ -7,6 +7,7 @@
 #include "lib/base/check.h"
 #include "lib/store/divide.h"
 #include "lib/store/journal_format.h"
+#include "lib/store/quorum_log.h"
 #include "lib/store/recovery.h"
 
 namespace cantle::store {
@@ -18,8 +19,7 @@ using model::LogPoint;
 using model::Lsn;
 using model::PartitionId;
 
-constexpr uint64_t kMarkEvery = uint64_t{256} << 10;  // of a segment: a mark of the sparse index, for each partition
-constexpr size_t kFilesMax = 4;                       // segments kept open
+constexpr size_t kFilesMax = 4;  // segments kept open
 
 struct Mark {
   Lsn first;
@@ -32,8 +32,13 @@ struct PartLog {
   Lsn oldest;               // first LSN of the first block; 0: none seen
   LogPoint before;          // what that block says came before it
   LogPoint end;
-  Mark last;  // the block where the last walk stopped: the next mostly goes on there; segment 0: none
+  std::vector<Mark> cuts;  // of a quorum table's: where it was cut, and the last LSN kept
+  Mark last;               // the block where the last walk stopped: the next mostly goes on there; segment 0: none
   bool any() const { return oldest.value != 0; }
+  bool lives(const Frame& f) const {
+    return std::none_of(cuts.begin(), cuts.end(),
+                        [&](const Mark& c) { return c.at > f.at && c.first < f.header.last(); });
+  }
 };
 
 // In whose log an LSN of a partition stands.
@@ -56,7 +61,8 @@ struct JournalReader::Impl {
   base::Status advance(const JournalPosition& end);
   base::Result<bool> scan_segment(const JournalPosition& end);
   base::Status take(const Frame& frame, SegmentScanner& scanner);
-  void take_data(const Frame& frame);
+  void take_block(const Frame& frame);
+  void take_truncate(const Frame& frame);
   base::Status take_divide(std::string_view payload, uint64_t segment);
   void take_image(std::string_view payload);
   void forget_below(uint64_t segment);
@@ -145,8 +151,12 @@ base::Result<bool> JournalReader::Impl::scan_segment(const JournalPosition& end)
 }
 
 base::Status JournalReader::Impl::take(const Frame& frame, SegmentScanner&) {
-  if (frame.header.kind == model::BlockKind::data) {
-    take_data(frame);
+  if (model::is_log_block(frame.header.kind)) {
+    take_block(frame);
+    return ok();
+  }
+  if (frame.header.kind == model::BlockKind::truncate) {
+    take_truncate(frame);
     return ok();
   }
   const bool image = frame.header.kind == model::BlockKind::root_image;
@@ -197,7 +207,21 @@ base::Status JournalReader::Impl::take_divide(std::string_view payload, uint64_t
   return ok();
 }
 
-void JournalReader::Impl::take_data(const Frame& frame) {
+void JournalReader::Impl::take_truncate(const Frame& frame) {
+  PartLog* log = own(frame.header.partition);
+  const LogPoint keep{frame.header.prev_epoch, frame.header.prev_lsn, frame.header.prev_crc};
+  if (log == nullptr || keep.lsn >= log->end.lsn) return;
+  if (keep.lsn < log->oldest) {
+    *log = {};
+    return;
+  }
+  log->end = keep;
+  while (!log->marks.empty() && log->marks.back().first > keep.lsn) log->marks.pop_back();
+  if (log->last.first > keep.lsn) log->last = {};
+  log->cuts.push_back({keep.lsn, frame.at});
+}
+
+void JournalReader::Impl::take_block(const Frame& frame) {
   const auto& h = frame.header;
   auto& log = logs[h.partition];
   const LogPoint before{h.prev_epoch, h.prev_lsn, h.prev_crc};
@@ -221,6 +245,7 @@ void JournalReader::Impl::forget_below(uint64_t segment) {
   for (auto it = logs.begin(); it != logs.end();) {
     auto& log = it->second;
     if (log.last.at.segment < segment) log.last = {};
+    std::erase_if(log.cuts, [&](const Mark& c) { return c.at.segment < segment; });
     const auto keep =
         std::find_if(log.marks.begin(), log.marks.end(), [&](const Mark& m) { return m.at.segment >= segment; });
     if (keep == log.marks.begin()) {
@@ -269,7 +294,8 @@ base::Result<JournalReader::Impl::Walked> JournalReader::Impl::walk(
     } give_back{scanner, window};
     for (;;) {
       const auto wanted = [&](const Frame& f) {
-        return f.header.kind == model::BlockKind::data && f.header.partition == partition && f.header.last() >= from;
+        return model::is_log_block(f.header.kind) && f.header.partition == partition && f.header.last() >= from &&
+               log->lives(f);
       };
       TRY_ASSIGN(auto frame, scanner.look(false));
       if (payload && frame && frame->at.sequence >= at.sequence && wanted(*frame)) {

@@ -11,6 +11,8 @@
 // blocks (their header names the parent, their LSNs are as they are), so a position of the parent's
 // (epoch, LSN, checksum) is a position of the child's. Filter by the child's interval.
 //
+// Of a quorum table's log, blocks without records (epoch starts) are given as the others are; what was cut is not.
+//
 // Invariants
 //   * Nothing past the position given to advance() is ever returned.
 //   * Every block returned was read with both checksums right, from a frame with the right place.

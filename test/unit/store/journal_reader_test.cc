@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "test/unit/store/engine_fixture.h"
+#include "test/unit/store/quorum_fixture.h"
 
 namespace cantle::store {
 namespace {
@@ -270,6 +270,44 @@ TEST(JournalReader, goes_on_over_restarts_of_the_writer) {
   s.advance();
   EXPECT_EQ(keys(*s.reader, 1, 1), expected);
   EXPECT_EQ(s.reader->damaged_places(), 0U);
+}
+
+TEST(JournalReader, gives_a_quorum_tables_log_as_it_is_and_not_what_was_cut) {
+  QuorumStore s;
+  ASSERT_TRUE(s.open());
+  ASSERT_TRUE(s.create_quorum(1, 1));
+  auto reader = std::move(*JournalReader::open(s.disk));
+  const auto same = [&] {
+    ASSERT_TRUE(reader->advance(s.engine->status().head));
+    const auto wanted = s.read_log(1).value();
+    const auto part = reader->read(partition(1), {1}, 1 << 20).value();
+    ASSERT_FALSE(part.gap || part.gone);
+    ASSERT_EQ(part.blocks.size(), wanted.size());
+    for (size_t i = 0; i < wanted.size(); i++) EXPECT_EQ(part.blocks[i].header, wanted[i].header);
+    EXPECT_EQ(reader->end(partition(1)), s.log().durable);
+  };
+  ASSERT_TRUE(s.begin_epoch(1));
+  for (int i = 0; i < 5; i++) ASSERT_TRUE(s.build(1, "k", std::to_string(i)));
+  s.run();
+  same();
+  const auto keep = s.engine->point_at(partition(1), {3});
+  const auto cut = s.log().end;
+  ASSERT_TRUE(s.truncate(*keep));
+  same();
+  EXPECT_EQ(reader->contains(partition(1), cut).value(), Contains::no);
+  ASSERT_TRUE(s.begin_epoch(2));
+  for (int i = 0; i < 3; i++) ASSERT_TRUE(s.build(2, "k", std::to_string(i)));
+  s.run();
+  same();
+  EXPECT_EQ(reader->contains(partition(1), cut).value(), Contains::no);
+  EXPECT_EQ(reader->contains(partition(1), *keep).value(), Contains::yes);
+  ASSERT_TRUE(s.truncate({}));
+  ASSERT_TRUE(s.begin_epoch(3));
+  s.run();
+  same();
+  auto anew = std::move(*JournalReader::open(s.disk));
+  ASSERT_TRUE(anew->advance(s.engine->status().head));
+  EXPECT_EQ(anew->end(partition(1)), s.log().durable);
 }
 
 }  // namespace
