@@ -13,7 +13,7 @@ namespace cantle::linear {
 namespace {
 
 constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
-constexpr size_t kShownBefore = 10;  // operations of a failure's surroundings
+constexpr size_t kShownBefore = 10;  // operations of a failure's surroundings, of each sort
 constexpr size_t kShownBytes = 60;   // of a value
 
 using Operations = std::vector<const Operation*>;
@@ -136,23 +136,33 @@ std::string shown(const State& s) {
   return "\"" + text + (s->size() > kShownBytes ? "\"... (" + std::to_string(s->size()) + " bytes)" : "\"");
 }
 
-// The last operation of the prefix, what it overlaps, what may have left the value that it saw, and what ended last
-// before it.
+// Moves those that began last to the end of `to`; returns how many stayed behind.
+size_t move_last(Operations from, Operations* to) {
+  std::stable_sort(from.begin(), from.end(), [](const auto* a, const auto* b) { return a->begin > b->begin; });
+  const size_t shown = std::min(from.size(), kShownBefore);
+  to->insert(to->end(), from.begin(), from.begin() + static_cast<ptrdiff_t>(shown));
+  return from.size() - shown;
+}
+
+// The last operation of the prefix and what it overlaps; before that what may have left the value that it saw, others
+// that ended, and others whose outcome is unknown: the last of each.
 std::string surroundings(const Operations& operations, const Operation& culprit) {
-  Operations around, before;
+  Operations around, sources, ended, unknown;
   for (const auto* o : operations) {
     if (o->outcome == Outcome::fail || o->begin > culprit.end) continue;
-    const bool over = o->outcome == Outcome::ok && o->end < culprit.begin;
     const bool source = writes(*o) && ((culprit.op == Kind::get && written(*o) == culprit.result) ||
                                        (culprit.op == Kind::cas && written(*o) == culprit.expected));
-    (over && !source ? before : around).push_back(o);
+    const bool answered = o->outcome == Outcome::ok;
+    const bool before = answered ? o->end < culprit.begin : o->begin < culprit.begin;
+    (!before ? around : source ? sources : answered ? ended : unknown).push_back(o);
   }
-  std::stable_sort(before.begin(), before.end(), [](const auto* a, const auto* b) { return a->end > b->end; });
-  before.resize(std::min(before.size(), kShownBefore));
-  around.insert(around.end(), before.begin(), before.end());
+  move_last(std::move(sources), &around);
+  move_last(std::move(ended), &around);
+  const size_t hidden = move_last(std::move(unknown), &around);
   std::stable_sort(around.begin(), around.end(), [](const auto* a, const auto* b) { return a->begin < b->begin; });
   std::string text;
   for (const auto* o : around) text += (o == &culprit ? "\n> " : "\n  ") + to_string(*o);
+  if (hidden > 0) text += "\n  and " + std::to_string(hidden) + " earlier ones of unknown outcome";
   return text;
 }
 

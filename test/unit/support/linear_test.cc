@@ -165,6 +165,20 @@ TEST(Linear, a_failure_names_the_shortest_prefix_and_what_is_around_it) {
   EXPECT_EQ(v.text.find("put \"22\""), std::string::npos) << v.text;
 }
 
+TEST(Linear, of_many_that_are_unknown_a_failure_shows_the_last_and_the_one_that_was_seen) {
+  std::vector<Operation> h;
+  for (int i = 1; i <= 30; ++i) h.push_back(from(i, put(std::to_string(i))));
+  h.push_back(at(40, 41, get("3")));
+  h.push_back(at(42, 43, put("x")));
+  h.push_back(at(44, 45, get("3")));
+  const auto v = check(h);
+  EXPECT_EQ(v.kind, K::violated);
+  EXPECT_NE(v.text.find("\n  put \"3\" by 0, 3.. unknown"), std::string::npos) << v.text;
+  EXPECT_NE(v.text.find("\n  put \"21\" by 0"), std::string::npos) << v.text;
+  EXPECT_EQ(v.text.find("put \"20\""), std::string::npos) << v.text;
+  EXPECT_NE(v.text.find("\n  and 19 earlier ones of unknown outcome"), std::string::npos) << v.text;
+}
+
 TEST(Linear, what_takes_too_long_is_undecided_and_never_fine) {
   // Whether a sum of some of these numbers is the one that was seen.
   std::vector<Operation> h;
