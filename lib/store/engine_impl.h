@@ -118,6 +118,7 @@ struct SegmentInfo {
   }
 };
 
+std::string cut_path(const model::PartitionId& partition, const Frame& truncate);
 std::vector<JournalPosition> needs_of(const TenureRow& row);
 
 struct Engine::Impl {
@@ -203,6 +204,7 @@ struct Engine::Impl {
   void forget_segment(uint64_t segment);
   uint64_t pinned_segment() const;  // the first that recovery needs for a quorum log
   void write_cut_offs();
+  void expire_cut_offs(bool all);
   void count_quorum_logs();
   // --- engine_apply.cc
   void maybe_seal();
@@ -312,7 +314,7 @@ struct Engine::Impl {
   Roots roots;
   bool checkpointing = false;
   std::function<void()> after_checkpoint;
-  base::Instant last_checkpoint{}, last_second{}, last_readers{};
+  base::Instant last_checkpoint{}, last_second{}, last_readers{}, last_sweep{};
   JournalPosition checkpointed;  // `applied` of the newest root
   uint64_t image_segment = 0;    // the newest segment that has the tenures
   bool image_wanted = false;

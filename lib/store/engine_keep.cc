@@ -33,6 +33,7 @@ void Engine::Impl::tick() {
   if (quorum_logs > 0) write_cut_offs();
   check_space();
   expire_trash(low_space);
+  if (quorum_logs > 0) expire_cut_offs(low_space);
   check_readers();
   retire();
   const bool moved = index_applied != checkpointed || image_due();

@@ -1,5 +1,6 @@
 // Logs of quorum tables, away from the way of a write: their rows, blocks that are asked for again, what was cut.
 #include <algorithm>
+#include <cstdlib>
 
 #include "lib/base/check.h"
 #include "lib/base/log.h"
@@ -19,6 +20,8 @@ namespace {
 
 constexpr uint32_t kRetryAfterMs = 20;
 constexpr size_t kLogFilesMax = 4;  // segments kept open for reading logs
+constexpr std::string_view kCutPrefix = "cut-", kCutEnd = ".blocks";
+constexpr base::Duration kSweepEvery = std::chrono::minutes(1);
 
 }  // namespace
 
@@ -100,8 +103,10 @@ base::Result<std::optional<LogPoint>> Engine::Impl::find_point(Log& log, Lsn lsn
   if (lsn > q.visible.lsn) {
     const auto cut = q.lowest_cut();
     if (!cut || lsn <= cut->lsn)
-      for (const auto& block : q.tail)
-        if (block.end().lsn == lsn) return block.end();
+      if (const auto block = std::lower_bound(q.tail.begin(), q.tail.end(), lsn,
+                                              [](const TailBlock& b, Lsn l) { return b.end().lsn < l; });
+          block != q.tail.end() && block->end().lsn == lsn)
+        return block->end();
     for (const auto& f : q.flying)
       if (f.end.lsn == lsn) return f.end;
     return std::nullopt;
@@ -261,6 +266,11 @@ void Engine::Impl::learn_next(std::shared_ptr<Learning> work) {
 
 // --- trash --------------------------------------------------------------------------------------
 
+std::string cut_path(const model::PartitionId& partition, const Frame& truncate) {
+  return std::string(kTrashDir) + "/" + std::string(kCutPrefix) + model::to_string(partition) + "-" +
+         std::to_string(truncate.at.sequence) + "-" + std::to_string(truncate.header.leader_ms) + std::string(kCutEnd);
+}
+
 namespace {
 
 base::Status write_blocks(Disk& disk, const std::string& path, const std::vector<TailBlock>& blocks) {
@@ -317,6 +327,25 @@ void Engine::Impl::write_cut_offs() {
           }));
     }
   }
+}
+
+// They lie there for the trash time; how old one is its name tells.
+void Engine::Impl::expire_cut_offs(bool all) {
+  const auto now = parts.clock.now();
+  if (!all && now - last_sweep < kSweepEvery) return;
+  last_sweep = now;
+  const uint64_t kept = static_cast<uint64_t>(base::to_ms(config.trash_time)), now_ms = parts.clock.wall_ms();
+  auto task = [all, kept, now_ms, &disk = parts.disk] {
+    const auto names = disk.list(kTrashDir);
+    if (!names) return;
+    for (const auto& name : *names) {
+      const auto dash = name.rfind('-');
+      if (!name.starts_with(kCutPrefix) || !name.ends_with(kCutEnd)) continue;
+      const uint64_t since = std::strtoull(name.c_str() + dash + 1, nullptr, 10);
+      if (all || since + kept < now_ms) (void)disk.remove(std::string(kTrashDir) + "/" + name);
+    }
+  };
+  parts.executor.run(Lane::background, std::move(task), nullptr);
 }
 
 }  // namespace cantle::store

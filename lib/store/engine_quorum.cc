@@ -369,8 +369,7 @@ void Engine::Impl::put_aside(Log& log, const Frame& truncate, std::vector<TailBl
   if (blocks.empty()) return;
   cut_blocks += blocks.size();
   CutOff off;
-  off.path = std::string(kTrashDir) + "/cut-" + model::to_string(log.row.partition) + "-" +
-             std::to_string(truncate.at.sequence) + "-" + std::to_string(truncate.header.leader_ms) + ".blocks";
+  off.path = cut_path(log.row.partition, truncate);
   base::log(base::Level::warn, "log-cut",
             {{"partition", model::to_string(log.row.partition)},
              {"after_lsn", truncate.header.prev_lsn.value},

@@ -160,7 +160,9 @@ class Model : public QuorumStore {
   std::vector<std::pair<std::string, std::string>> some_records() {
     std::vector<std::pair<std::string, std::string>> puts;
     for (uint64_t n = 1 + random_.below(3); n > 0; n--)
-      puts.emplace_back("k" + std::to_string(random_.below(40)), std::string(random_.below(random_.chance(0.1) ? 2000 : 60), static_cast<char>('a' + random_.below(26))));
+      puts.emplace_back(
+          "k" + std::to_string(random_.below(40)),
+          std::string(random_.below(random_.chance(0.1) ? 2000 : 60), static_cast<char>('a' + random_.below(26))));
     return puts;
   }
 
@@ -222,8 +224,8 @@ class Model : public QuorumStore {
       // A cut of it was appended behind it.
       bool was_cut = false;
       for (size_t i = n + 1; i < ops_.size(); i++)
-        was_cut = was_cut || (ops_[i].what == Op::What::cut && ops_[i].p == p &&
-                              ops_[i].keep.lsn < ops_[n].block.header.last());
+        was_cut = was_cut ||
+                  (ops_[i].what == Op::What::cut && ops_[i].p == p && ops_[i].keep.lsn < ops_[n].block.header.last());
       ASSERT_TRUE(was_cut);
     };
   }
@@ -261,8 +263,7 @@ class Model : public QuorumStore {
     const auto taken = take(block_after(end, p, end.epoch.value + 1, 0, some_records()));
     ASSERT_FALSE(taken);
     const auto code = taken.error().code;
-    ASSERT_TRUE(code == (gap ? Code::catching_up : Code::diverged) || code == Code::faulted ||
-                code == Code::overloaded)
+    ASSERT_TRUE(code == (gap ? Code::catching_up : Code::diverged) || code == Code::faulted || code == Code::overloaded)
         << base::to_string(taken.error());
   }
 
@@ -302,7 +303,8 @@ class Model : public QuorumStore {
       ASSERT_TRUE(s);
       const auto log = *engine->quorum_log(partition(p));
       ASSERT_TRUE(log.end != point || log.durable == point);  // unless it was cut again
-    }) : told_status();
+    })
+                              : told_status();
     const auto cut = engine->truncate(partition(p), point, done);
     if (!cut) return refused(cut.error());
     if (nothing) return;

@@ -161,8 +161,8 @@ TEST(QuorumBounds, what_is_committed_waits_for_a_full_overlay_and_comes_in_order
   s.gate.shut = {Lane::apply};
   LogPoint end;
   for (int i = 0; i < 300; i++) {
-    const auto b = block_after(end, 1, 1, end.lsn.value, {{"k" + std::to_string(i % 7), std::string(1000, 'a')},
-                                                          {"n", std::to_string(i)}});
+    const auto b = block_after(end, 1, 1, end.lsn.value,
+                               {{"k" + std::to_string(i % 7), std::string(1000, 'a')}, {"n", std::to_string(i)}});
     ASSERT_TRUE(s.take(b)) << i;  // a follower takes on whatever its overlay
     s.run();
     end = end_of(b.header);
@@ -217,7 +217,6 @@ TEST(QuorumBounds, a_full_disk_takes_seals_epochs_and_cuts_but_no_records) {
   s.lose_power();
   EXPECT_EQ(s.log().promised.value, 9U);
   EXPECT_EQ(s.log().end.epoch.value, 10U);
-
 }
 
 // Not even another segment: the last of this one is not for records.
@@ -285,6 +284,10 @@ TEST(QuorumBounds, what_was_cut_waits_for_room_in_the_trash_and_is_found_again_b
   ASSERT_TRUE(header);
   EXPECT_EQ(header->first.value, 2U);
   EXPECT_EQ(header->epoch.value, 1U);
+  s.pass(std::chrono::hours(20));
+  EXPECT_EQ(s.disk.list("trash").value().size(), 1U);
+  s.pass(std::chrono::hours(5));
+  EXPECT_TRUE(s.disk.list("trash").value().empty());
 }
 
 // --- damage -------------------------------------------------------------------------------------
