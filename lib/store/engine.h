@@ -108,6 +108,9 @@ struct TenureSpec {
   model::Region region;
   model::Interval interval;
   LogMode mode = LogMode::push;
+  // Of a quorum table's copy that a snapshot fills: where its log begins, and the epochs up to there.
+  model::LogPoint log_start{};
+  std::vector<model::EpochStart> epochs{};
 };
 
 // A divide's child. `assignment` none: this server does not hold it; its part stays with the ended parent's

@@ -56,6 +56,8 @@ base::Status Engine::Impl::create(const TenureSpec& spec, Done done) {
   if (failed || closing) return base::fail(Code::unavailable, "the store is closing");
   if (spec.interval.empty() || spec.id.partition.none() || spec.id.assignment.none())
     return base::fail(Code::invalid, "a tenure needs ids and an interval");
+  if (spec.mode != LogMode::quorum && spec.log_start.lsn.value != 0)
+    return base::fail(Code::invalid, "a push table's log begins at its beginning");
   if (find_row(spec.id) != nullptr) return base::fail(Code::exists, "this copy is here already");
   if (busy.contains(spec.id.partition)) return busy_error();
   busy.insert(spec.id.partition);
@@ -87,7 +89,14 @@ void Engine::Impl::create_now(const TenureSpec& spec, Done done) {
   row->region = spec.region;
   row->interval = spec.interval;
   row->born = epoch;
-  if (spec.mode == LogMode::quorum) row->quorum.emplace().begins = journal->head().sequence;
+  if (spec.mode == LogMode::quorum) {
+    row->log_start = row->applied = spec.log_start;
+    auto& quorum = row->quorum.emplace();
+    quorum.begins = journal->head().sequence;
+    quorum.commit = spec.log_start.lsn;
+    quorum.highest = spec.log_start.epoch;
+    quorum.epochs = spec.epochs;
+  }
   index_txn(
       [row](WriteTxn& txn) -> base::Status {
         TRY_ASSIGN(auto meta, read_meta(txn));
@@ -118,7 +127,7 @@ std::optional<TenureId> Engine::Impl::aside_of(const TenureSpec& spec) const {
   for (const auto& [id, row] : others)
     if (id.partition == spec.id.partition && row.state == RowState::aside && row.attempt.none() &&
         row.table == spec.table && row.interval == spec.interval &&
-        row.quorum.has_value() == (spec.mode == LogMode::quorum))
+        row.quorum.has_value() == (spec.mode == LogMode::quorum) && spec.log_start.lsn.value == 0)
       return id;
   return std::nullopt;
 }

@@ -467,6 +467,36 @@ TEST(QuorumTenure, one_that_was_set_aside_goes_on_behind_what_was_applied) {
   EXPECT_EQ(s.all(1), (Rows{{"a", "1"}, {"b", "other"}}));
 }
 
+TEST(QuorumTenure, one_that_a_snapshot_fills_has_a_log_from_there_on) {
+  QuorumStore s;
+  ASSERT_TRUE(s.open());
+  const LogPoint from{{3}, {100}, 77};
+  const std::vector<model::EpochStart> epochs{{{1}, {1}}, {{3}, {40}}};
+  ASSERT_TRUE(s.wait([&](auto done) {
+    return s.engine->create({tenure(1, 1), id_of<model::TableUuid>(7), {1}, {}, LogMode::quorum, from, epochs}, done);
+  }));
+  // The snapshot went on while the leader did: it may be ahead of the log.
+  const auto newer = quorum_payload({3}, {101}, {{"a", "101"}}), older = quorum_payload({2}, {30}, {{"b", "30"}});
+  ASSERT_TRUE(s.wait([&](auto done) { return s.engine->ingest(tenure(1, 1), {1, newer + older, "z", true}, done); }));
+  const auto first = block_after(from, 1, 3, 100, {{"a", "101"}, {"b", "102"}});
+  const auto second = block_after(end_of(first.header), 1, 4, 102, {});
+  EXPECT_EQ(s.take(block_after({{3}, {100}, 78}, 1, 3, 100, {{"a", "1"}})).error().code, Code::diverged);
+  ASSERT_TRUE(s.take(first));
+  ASSERT_TRUE(s.take(second));
+  s.run();
+  for (int life = 0; life < 3; life++) {
+    EXPECT_EQ(s.log().end, end_of(second.header));
+    EXPECT_EQ(s.log().epochs, (std::vector<model::EpochStart>{{{1}, {1}}, {{3}, {40}}, {{4}, {103}}}));
+    EXPECT_EQ(s.all(1), (Rows{{"a", "101"}, {"b", "102"}}));
+    EXPECT_EQ(s.engine->point_at(partition(1), {100}), from);
+    EXPECT_EQ(s.truncate({{3}, {99}, 1}).error().code, Code::faulted);
+    EXPECT_EQ(s.read_log(100).error().code, Code::not_found);
+    EXPECT_EQ(s.read_log(101).value().size(), 2U);
+    if (life == 1) s.settle();
+    s.lose_power();
+  }
+}
+
 // Blocks of a tenure that was dropped stand in the journal still; they are not the new one's.
 TEST(QuorumTenure, another_tenures_blocks_are_not_taken_for_its_own) {
   QuorumStore s;
