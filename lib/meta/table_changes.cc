@@ -33,14 +33,6 @@ model::Racks racks_of(const NodesView& nodes) {
   return racks;
 }
 
-proto::SwapResult result_of(const base::Error& error) {
-  switch (error.code) {
-    case base::Code::outcome_unknown: return proto::SwapResult::unknown;
-    case base::Code::unavailable: return proto::SwapResult::unsent;
-    default: return proto::SwapResult::conflict;
-  }
-}
-
 }  // namespace
 
 void TableAgent::change(const model::MdChange& request, Done<model::MdChangeReply> done) {
@@ -250,7 +242,7 @@ void TableAgent::swap_multi(const ChangePtr& change, model::TableConfig to, int3
     const bool region = (error.code == base::Code::exists || error.code == base::Code::not_found) &&
                         error.detail != "0" && !error.detail.empty();
     if (region && tries > 0) return regions_refused(change, to, version, tries - 1);
-    feed(change, Swapped{now(), result_of(error)});
+    feed(change, Swapped{now(), proto::swap_result(error)});
   });
 }
 
@@ -279,8 +271,7 @@ void TableAgent::perform(const ChangePtr& change, const Fence& e) {
   config.writer = writer_token();
   host_.session().set(host_.layout().config(distribution_), to_text(config), e.version,
                       [this, alive = weak(), change](base::Result<coord::Stat> done) {
-                        if (alive.lock())
-                          feed(change, Fenced{now(), done ? proto::SwapResult::done : result_of(done.error())});
+                        if (alive.lock()) feed(change, Fenced{now(), proto::swap_result(done)});
                       });
 }
 

@@ -31,6 +31,18 @@ enum class SwapResult : uint8_t {
   unsent,    // known not to have reached anybody
   unknown,   // it may have happened, or happen yet (S27)
 };
+// As the coordination service answered a change.
+inline SwapResult swap_result(const base::Error& error) {
+  switch (error.code) {
+    case base::Code::outcome_unknown: return SwapResult::unknown;
+    case base::Code::unavailable: return SwapResult::unsent;
+    default: return SwapResult::conflict;
+  }
+}
+template <class T>
+SwapResult swap_result(const base::Result<T>& answer) {
+  return answer ? SwapResult::done : swap_result(answer.error());
+}
 
 // Waits: attempts that failed are repeated after these, doubled each time.
 constexpr base::Duration kMetadataRetryFirst = std::chrono::milliseconds(50);

@@ -39,7 +39,11 @@ ElectionNode::ElectionNode(ElectionWorld& world, ElectionHost& host, Network& ne
   session_->on_event([this](coord::Event event) {
     if (event == coord::Event::expired)
       for (auto& r : replicas_) step(*r, VotesLost{});
-    if (event == coord::Event::connected) listen_to_bell();
+    if (event == coord::Event::connected) governments_->connected();
+  });
+  governments_ = std::make_unique<coord::Governments>(*session_, world_.layout());
+  governments_->listen(ElectionWorld::kDistribution, [this] {
+    for (auto& r : replicas_) step(*r, Rung{});
   });
   network_.listen(host_.process, [this](const std::string&, const std::any& request, Network::Reply reply) {
     serve(request, std::move(reply));
@@ -288,128 +292,43 @@ void ElectionNode::perform(Replica& r, const SendRelease& e) {
 }
 
 void ElectionNode::perform(Replica& r, const ReadGovernment& e) {
-  const auto path = world_.layout().government(ElectionWorld::kDistribution, ElectionWorld::region(r.partition));
-  session_->sync(path, [this, &r, path, number = e.number](base::Status synced) {
-    if (!synced) return step(r, GovernmentRead{number, base::fail(synced.error())});
-    session_->get(path, nullptr, [this, &r, number](base::Result<coord::Node> node) {
-      if (!node) return step(r, GovernmentRead{number, base::fail(node.error())});
-      auto parsed = coord::parse_government(node->value);
-      CHECK(parsed.has_value());
-      step(r, GovernmentRead{number, VersionedGovernment{*parsed, node->stat.version}});
-    });
-  });
+  governments_->read(ElectionWorld::kDistribution, ElectionWorld::region(r.partition),
+                     [this, &r, number = e.number](base::Result<std::optional<coord::Governments::Read>> read) {
+                       GovernmentRead in{number, std::optional<VersionedGovernment>()};
+                       if (!read)
+                         in.answer = base::fail(read.error());
+                       else if (*read)
+                         in.answer = VersionedGovernment{(*read)->government, (*read)->version};
+                       step(r, in);
+                     });
 }
 
 void ElectionNode::perform(Replica& r, const SwapGovernment& e) {
-  const auto& at = world_.layout();
-  const auto path = at.government(ElectionWorld::kDistribution, ElectionWorld::region(r.partition));
-  std::vector<coord::Op> ops{
-      coord::OpSet{path, coord::government_text(e.to), e.version},
-      coord::OpCreate{at.ring_prefix(ElectionWorld::kDistribution), "", coord::CreateMode::persistent_sequential}};
-  session_->multi(std::move(ops), [this, &r, number = e.number](base::Result<std::vector<coord::OpResult>> done) {
-    if (done) return step(r, Swapped{number, proto::SwapResult::done, done->front().stat.version});
-    const auto code = done.error().code;
-    step(r, Swapped{number,
-                    code == Code::conflict      ? proto::SwapResult::conflict
-                    : code == Code::unavailable ? proto::SwapResult::unsent
-                                                : proto::SwapResult::unknown,
-                    0});
-  });
-}
-
-void ElectionNode::create_vote(Replica& r, uint64_t number, const model::Vote& vote, bool instead) {
-  const auto& at = world_.layout();
-  const auto path = at.vote(ElectionWorld::kDistribution, ElectionWorld::region(r.partition), vote.token, host_.id);
-  std::vector<coord::Op> ops;
-  if (instead) ops.emplace_back(coord::OpRemove{path});
-  ops.emplace_back(coord::OpCreate{path, coord::vote_text(vote), coord::CreateMode::ephemeral});
-  ops.emplace_back(
-      coord::OpCreate{at.ring_prefix(ElectionWorld::kDistribution), "", coord::CreateMode::persistent_sequential});
-  session_->multi(std::move(ops), [this, &r, number, vote, instead](base::Result<std::vector<coord::OpResult>> done) {
-    // Its own of another session, or with another text (S34).
-    if (!done && done.error().code == Code::exists && !instead) return create_vote(r, number, vote, true);
-    step(r, VotePut{number, done ? base::ok() : base::fail(done.error())});
-  });
+  governments_->swap(ElectionWorld::kDistribution, ElectionWorld::region(r.partition), e.version, e.to,
+                     [this, &r, number = e.number](const base::Result<int32_t>& done) {
+                       step(r, Swapped{number, proto::swap_result(done), done.value_or(0)});
+                     });
 }
 
 void ElectionNode::perform(Replica& r, const PutVote& e) {
-  const auto parent =
-      world_.layout().quorum(ElectionWorld::kDistribution, ElectionWorld::region(r.partition), e.vote.token);
-  session_->create(parent, "", coord::CreateMode::persistent, [this, &r, e](base::Result<std::string> made) {
-    if (!made && made.error().code != Code::exists) return step(r, VotePut{e.number, base::fail(made.error())});
-    create_vote(r, e.number, e.vote, false);
-  });
+  governments_->put_vote(ElectionWorld::kDistribution, ElectionWorld::region(r.partition), e.vote,
+                         [this, &r, number = e.number](const base::Status& status) {
+                           step(r, VotePut{number, status});
+                         });
 }
 
 void ElectionNode::perform(Replica& r, const RemoveVote& e) {
-  const auto& at = world_.layout();
-  const auto parent = at.quorum(ElectionWorld::kDistribution, ElectionWorld::region(r.partition), e.token);
-  session_->remove(parent + "/" + host_.id.name, coord::kAnyVersion,
-                   [this, &r, parent, number = e.number](base::Status done) {
-                     const bool gone = done || done.error().code == Code::not_found;
-                     if (gone) session_->remove(parent, coord::kAnyVersion, [](auto) {});
-                     step(r, VotePut{number, gone ? base::ok() : done});
-                   });
+  governments_->remove_vote(ElectionWorld::kDistribution, ElectionWorld::region(r.partition), e.token, host_.id,
+                            [this, &r, number = e.number](const base::Status& status) {
+                              step(r, VotePut{number, status});
+                            });
 }
 
 void ElectionNode::perform(Replica& r, const ReadVotes& e) {
-  struct Gathered {
-    std::vector<model::Vote> votes;
-    size_t left = 1;
-    std::optional<base::Error> error;
-  };
-  const auto path = world_.layout().quorums(ElectionWorld::kDistribution, ElectionWorld::region(r.partition));
-  const auto gathered = std::make_shared<Gathered>();
-  const auto end = [this, &r, gathered, number = e.number] {
-    if (--gathered->left > 0) return;
-    if (gathered->error)
-      step(r, VotesRead{number, base::fail(*gathered->error)});
-    else
-      step(r, VotesRead{number, gathered->votes});
-  };
-  const auto failed = [gathered](const base::Error& error) {
-    if (error.code != Code::not_found) gathered->error = error;
-  };
-  session_->children(path, nullptr, [this, gathered, end, failed, path](base::Result<coord::Children> tokens) {
-    if (!tokens) {
-      failed(tokens.error());
-    } else {
-      for (const auto& token : tokens->names) {
-        ++gathered->left;
-        const auto below = path + "/" + token;
-        session_->children(below, nullptr, [this, gathered, end, failed, below](base::Result<coord::Children> names) {
-          if (!names) failed(names.error());
-          for (const auto& name : names ? names->names : std::vector<std::string>{}) {
-            ++gathered->left;
-            session_->get(below + "/" + name, nullptr, [gathered, end, failed](base::Result<coord::Node> node) {
-              const auto vote = node ? coord::parse_vote(node->value) : base::fail(node.error());
-              if (vote)
-                gathered->votes.push_back(*vote);
-              else
-                failed(vote.error());
-              end();
-            });
-          }
-          end();
-        });
-      }
-    }
-    end();
-  });
-}
-
-void ElectionNode::listen_to_bell() {
-  if (std::exchange(listening_, true)) return;
-  session_->children(
-      world_.layout().bell(ElectionWorld::kDistribution),
-      [this] {
-        listening_ = false;
-        listen_to_bell();
-      },
-      [this](base::Result<coord::Children> rings) {
-        if (!rings) listening_ = false;  // the next connection sets the watch
-        for (auto& r : replicas_) step(*r, Rung{});
-      });
+  governments_->read_votes(ElectionWorld::kDistribution, ElectionWorld::region(r.partition),
+                           [this, &r, number = e.number](const base::Result<std::vector<model::Vote>>& votes) {
+                             step(r, VotesRead{number, votes});
+                           });
 }
 
 }  // namespace cantle::sim

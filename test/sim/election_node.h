@@ -3,6 +3,7 @@
 
 #include <deque>
 
+#include "lib/coord/governments.h"
 #include "test/sim/election_world.h"
 
 namespace cantle::sim {
@@ -81,8 +82,6 @@ class ElectionNode {
   void perform(Replica& r, const proto::election::Follow& e);
   void perform(Replica& r, const proto::election::Say& e);
 
-  void listen_to_bell();
-  void create_vote(Replica& r, uint64_t number, const model::Vote& vote, bool instead);
   void write(Replica& r, std::function<void(ElectionHost::Copy&)> change, Fn then);
   void append_own(Replica& r);
   void push(Replica& r);
@@ -94,9 +93,9 @@ class ElectionNode {
   Network& network_;
   proto::Beacons beacons_;
   std::unique_ptr<coord::Session> session_;
+  std::unique_ptr<coord::Governments> governments_;
   std::vector<std::unique_ptr<Replica>> replicas_;
   Instant disk_free_, next_write_;
-  bool listening_ = false;
 };
 
 inline std::string election_address(const model::ServerId& server) { return server.name + "/partd"; }

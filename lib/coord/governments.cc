@@ -1,0 +1,156 @@
+#include "lib/coord/governments.h"
+
+#include <utility>
+
+namespace cantle::coord {
+
+using base::Code;
+using base::ok;
+using base::Result;
+
+void Governments::read(const std::string& d, model::Region region, Done<std::optional<Read>> done) {
+  const auto path = layout_.government(d, region);
+  session_.sync(path, [this, alive = alive_, path, done = std::move(done)](Result<base::Nothing> synced) {
+    if (!*alive) return;
+    if (!synced) return done(base::fail(std::move(synced).error()));
+    session_.get(path, nullptr, [alive, done](Result<Node> node) {
+      if (!*alive) return;
+      if (!node && node.error().code == Code::not_found) return done(std::optional<Read>());
+      if (!node) return done(base::fail(std::move(node).error()));
+      auto government = parse_government(node->value);
+      if (!government) return done(base::fail(std::move(government).error()));
+      done(std::optional<Read>({std::move(*government), node->stat.version}));
+    });
+  });
+}
+
+void Governments::swap(const std::string& d, model::Region region, int32_t version, const model::Government& to,
+                       Done<int32_t> done) {
+  session_.multi({OpSet{layout_.government(d, region), government_text(to), version}, ring(d)},
+                 [alive = alive_, done = std::move(done)](Result<std::vector<OpResult>> r) {
+                   if (!*alive) return;
+                   if (r) return done(r->front().stat.version);
+                   auto error = std::move(r).error();
+                   if (error.code == Code::not_found) error.code = Code::conflict;
+                   done(base::fail(std::move(error)));
+                 });
+}
+
+void Governments::put_vote(const std::string& d, model::Region region, const model::Vote& vote,
+                           Done<base::Nothing> done) {
+  session_.create(layout_.quorum(d, region, vote.token), "", CreateMode::persistent,
+                  [this, alive = alive_, d, region, vote, done = std::move(done)](Result<std::string> made) mutable {
+                    if (!*alive) return;
+                    if (!made && made.error().code != Code::exists) return done(base::fail(std::move(made).error()));
+                    create_vote(d, region, vote, false, std::move(done));
+                  });
+}
+
+void Governments::create_vote(const std::string& d, model::Region region, const model::Vote& vote, bool instead,
+                              Done<base::Nothing> done) {
+  const auto path = layout_.vote(d, region, vote.token, vote.server);
+  std::vector<Op> ops;
+  if (instead) ops.emplace_back(OpRemove{path});
+  ops.emplace_back(OpCreate{path, vote_text(vote), CreateMode::ephemeral});
+  ops.push_back(ring(d));
+  session_.multi(std::move(ops), [this, alive = alive_, d, region, vote, instead,
+                                  done = std::move(done)](Result<std::vector<OpResult>> r) mutable {
+    if (!*alive) return;
+    if (!r && r.error().code == Code::exists && !instead) return create_vote(d, region, vote, true, std::move(done));
+    done(r ? ok() : base::fail(std::move(r).error()));
+  });
+}
+
+void Governments::remove_vote(const std::string& d, model::Region region, const model::LogToken& token,
+                              const model::ServerId& server, Done<base::Nothing> done) {
+  session_.remove(layout_.vote(d, region, token, server), kAnyVersion,
+                  [this, alive = alive_, parent = layout_.quorum(d, region, token),
+                   done = std::move(done)](Result<base::Nothing> gone) {
+                    if (!*alive) return;
+                    if (!gone && gone.error().code != Code::not_found) return done(std::move(gone));
+                    // With the last vote of it the token goes; not_empty is fine.
+                    session_.remove(parent, kAnyVersion, [](Result<base::Nothing>) {});
+                    done(ok());
+                  });
+}
+
+namespace {
+// Votes that are being read: children of children.
+struct Gathered {
+  std::vector<model::Vote> votes;
+  size_t left = 1;
+  std::optional<base::Error> error;
+  Done<std::vector<model::Vote>> done;
+
+  // What was removed between two reads is not there.
+  void failed(base::Error e) {
+    if (e.code != Code::not_found) error = std::move(e);
+  }
+  void one_less() {
+    if (--left > 0) return;
+    if (error)
+      done(base::fail(std::move(*error)));
+    else
+      done(std::move(votes));
+  }
+};
+}  // namespace
+
+void Governments::read_votes(const std::string& d, model::Region region, Done<std::vector<model::Vote>> done) {
+  const auto all = std::make_shared<Gathered>();
+  all->done = std::move(done);
+  const auto path = layout_.quorums(d, region);
+  session_.children(path, nullptr, [this, alive = alive_, all, path](Result<Children> tokens) {
+    if (!*alive) return;
+    if (!tokens) all->failed(std::move(tokens).error());
+    for (const auto& token : tokens ? tokens->names : std::vector<std::string>{}) {
+      ++all->left;
+      const auto below = path + "/" + token;
+      session_.children(below, nullptr, [this, alive, all, below](Result<Children> names) {
+        if (!*alive) return;
+        if (!names) all->failed(std::move(names).error());
+        for (const auto& name : names ? names->names : std::vector<std::string>{}) {
+          ++all->left;
+          session_.get(below + "/" + name, nullptr, [alive, all](Result<Node> node) {
+            if (!*alive) return;
+            auto vote = node ? parse_vote(node->value) : base::fail(std::move(node).error());
+            if (vote)
+              all->votes.push_back(std::move(*vote));
+            else
+              all->failed(std::move(vote).error());
+            all->one_less();
+          });
+        }
+        all->one_less();
+      });
+    }
+    all->one_less();
+  });
+}
+
+// --- the bell --------------------------------------------------------------------------------------
+
+void Governments::listen(const std::string& d, std::function<void()> rung) {
+  bells_[d].rung = std::move(rung);
+  arm(d);
+}
+
+void Governments::connected() {
+  for (const auto& [d, bell] : bells_) arm(d);
+}
+
+void Governments::arm(const std::string& d) {
+  const auto number = ++bells_[d].watch;
+  session_.children(
+      layout_.bell(d),
+      [this, alive = alive_, d, number] {
+        if (*alive && bells_[d].watch == number) arm(d);
+      },
+      [this, alive = alive_, d](Result<Children>) {
+        if (!*alive) return;
+        // Told or not, it may have been rung; what cannot be read now is armed again at the next connection.
+        if (const auto& rung = bells_[d].rung) rung();
+      });
+}
+
+}  // namespace cantle::coord
