@@ -86,6 +86,7 @@ class Leader {
   // The epoch start is committed: it may answer.
   bool serving() const { return serving_; }
   bool stopped() const { return stopped_; }
+  bool building() const { return !building_.empty(); }  // a Build is not answered yet
   // Replicas, itself among them, that can take a block now.
   size_t reachable() const;
   bool has_majority() const { return majority(reachable()); }

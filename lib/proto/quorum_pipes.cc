@@ -83,7 +83,7 @@ void Leader::opened(Instant now, const model::Hop& hop, uint64_t generation,
   if (const auto ours = log_.recent(common))
     point_found(now, hop, generation, *ours, out);
   else
-    out.emplace_back(FindPoint{hop, generation, common});
+    out.emplace_back(FindPoint{hop, epoch_, generation, common});
 }
 
 void Leader::point_found(Instant now, const model::Hop& hop, uint64_t generation, const base::Result<LogPoint>& point,

@@ -91,6 +91,7 @@ struct SendOld {
 };
 struct FindPoint {
   model::Hop peer;
+  model::Epoch epoch;
   uint64_t generation = 0;
   model::Lsn lsn;
 };  // of the own block that ends there; answered with point_found()

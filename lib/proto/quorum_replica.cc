@@ -1,0 +1,358 @@
+#include "lib/proto/quorum_replica.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "lib/base/testing.h"
+
+namespace cantle::proto {
+
+using namespace quorum;
+using base::Code;
+using base::Instant;
+using model::Epoch;
+using model::Hop;
+using model::LogPoint;
+
+namespace {
+model::PipeOpenReply refusal(Epoch promised) {
+  model::PipeOpenReply reply;
+  reply.refused = promised;
+  return reply;
+}
+}  // namespace
+
+QuorumReplica::QuorumReplica(const ReplicaSelf& self, Beacons& beacons)
+    : partition_(self.who.partition),
+      self_{self.who.server, self.who.assignment},
+      incarnation_(self.who.incarnation),
+      beacons_(beacons),
+      log_(self.end, self.commit, self.epochs),
+      election_(self.who, beacons),
+      pipeline_(self.pipeline),
+      told_{self.who.token, self.who.whole, true} {}
+
+QuorumReplica::~QuorumReplica() = default;
+
+// --- the election ----------------------------------------------------------------------------------
+
+void QuorumReplica::elect(Instant now, const election::Input& input, Out& out) {
+  now_ = now;
+  join(now, election_.step(now, input), out);
+}
+
+model::QuorumSuspectReply QuorumReplica::suspect(Instant now, const model::QuorumSuspect& question) {
+  return election_.answer(now, question);
+}
+
+void QuorumReplica::resign(Instant now, const model::AssignmentId& successor, std::string why, Out& out) {
+  elect(now, election::ResignAsked{successor, std::move(why)}, out);
+}
+
+// What the election decided, in its order.
+void QuorumReplica::join(Instant now, election::Effects effects, Out& out) {
+  for (auto& effect : effects) {
+    if (auto* leads = std::get_if<election::Lead>(&effect)) {
+      lead(now, *leads, out);
+    } else if (auto* stops = std::get_if<election::Stop>(&effect)) {
+      stop_leading(now, stops->why, out);
+    } else if (auto* seal = std::get_if<election::Seal>(&effect)) {
+      stop_leading(now, "it promises a higher epoch", out);
+      Effects rest;
+      follower_.leave(rest);
+      pass(now, rest, out);
+      out.emplace_back(std::move(*seal));
+    } else if (auto* say = std::get_if<election::Say>(&effect)) {
+      out.emplace_back(Say{say->level, "election", std::move(say->text)});
+    } else if (std::get_if<election::Follow>(&effect) == nullptr) {
+      std::visit(
+          [&out](auto& x) {
+            if constexpr (std::is_constructible_v<ReplicaEffect, decltype(std::move(x))>)
+              out.emplace_back(std::move(x));
+          },
+          effect);
+    }
+  }
+}
+
+void QuorumReplica::lead(Instant now, const election::Lead& e, Out& out) {
+  stop_leading(now, "its government has a new epoch", out);
+  Effects effects;
+  follower_.leave(effects);
+  leader_ = std::make_unique<Leader>(self_, e.epoch, e.government.voters, log_, pipeline_);
+  leader_->begin(now, effects);
+  pass(now, effects, out);
+}
+
+void QuorumReplica::stop_leading(Instant now, const std::string& why, Out& out) {
+  if (!leader_) return;
+  Effects effects;
+  leader_->stop(base::Error(Code::not_leader, "the leader stopped: " + why), effects);
+  if (leader_->building())
+    former_.push_back(std::move(leader_));
+  else
+    leader_.reset();
+  pass(now, effects, out);
+}
+
+// What the pipe's machines ask for; what concerns the election goes there.
+void QuorumReplica::pass(Instant now, Effects& effects, Out& out) {
+  std::vector<election::Input> told;
+  for (auto& effect : effects) {
+    if (auto* met = std::get_if<MetPromise>(&effect)) {
+      told.emplace_back(election::PromiseMet{met->promise});
+    } else if (auto* cannot = std::get_if<CannotLead>(&effect)) {
+      told.emplace_back(election::ResignAsked{{}, "its store refuses: " + cannot->why});
+    } else if (auto* answer = std::get_if<AnswerOpen>(&effect)) {
+      if (answer->reply) answer->reply->incarnation = incarnation_;
+      out.emplace_back(std::move(*answer));
+    } else {
+      std::visit(
+          [&out](auto& x) {
+            if constexpr (std::is_constructible_v<ReplicaEffect, decltype(std::move(x))>)
+              out.emplace_back(std::move(x));
+          },
+          effect);
+    }
+  }
+  for (const auto& in : told) join(now, election_.step(now, in), out);
+}
+
+// --- time ------------------------------------------------------------------------------------------
+
+void QuorumReplica::tick(Instant now, Out& out) {
+  now_ = now;
+  tell_log(now, out);
+  elect_at_ = now + election::kTick;
+  join(now, election_.step(now, election::Tick{}), out);
+  if (auto* leader = leading()) {
+    Effects effects;
+    leader->tick(now, effects);
+    pass(now, effects, out);
+  }
+}
+
+Instant QuorumReplica::next_tick() const {
+  const bool leads = leader_ && !leader_->stopped();
+  return leads ? std::min(elect_at_, leader_->next_tick()) : elect_at_;
+}
+
+void QuorumReplica::tell_log(Instant now, Out& out) {
+  if (log_.quiet()) progress_at_ = now;
+  election::LogState state{model::token_of(log_.durable()), told_.whole, now - progress_at_ < kDiskStill};
+  if (state.token == told_.token && state.moving == told_.moving) return;
+  told_ = state;
+  join(now, election_.step(now, state), out);
+}
+
+// --- messages --------------------------------------------------------------------------------------
+
+bool QuorumReplica::admit(Instant now, const model::Envelope& envelope, Epoch epoch, Out& out) {
+  if (!election_.admits(epoch)) return false;
+  const auto& followed = follower_.leader();
+  if (followed && followed->assignment == envelope.from_assignment && follower_.epoch() == epoch) return true;
+  join(now,
+       election_.step(now, election::LeaderMet{epoch, envelope.from_assignment, envelope.from, envelope.incarnation}),
+       out);
+  // One that leads at that epoch or above obeys nobody of it.
+  return election_.admits(epoch) && !election_.leads();
+}
+
+void QuorumReplica::open(Instant now, CallId call, const model::PipeOpen& m, Out& out) {
+  now_ = now;
+  if (!admit(now, m.envelope, m.epoch, out)) {
+    out.emplace_back(AnswerOpen{call, refusal(election_.floor())});
+    return;
+  }
+  Effects effects;
+  follower_.open(now, call, m, effects);
+  pass(now, effects, out);
+}
+
+void QuorumReplica::cut(Instant now, CallId call, const model::PipeCut& m, Out& out) {
+  now_ = now;
+  if (!admit(now, m.envelope, m.epoch, out)) {
+    out.emplace_back(AnswerOpen{call, refusal(election_.floor())});
+    return;
+  }
+  Effects effects;
+  follower_.cut(now, call, m, effects);
+  pass(now, effects, out);
+}
+
+void QuorumReplica::block(Instant now, CallId call, const model::BlockHeader& header, const model::PipeBlock& m,
+                          Out& out) {
+  now_ = now;
+  if (!admit(now, m.envelope, m.epoch, out)) {
+    out.emplace_back(SendAck{.to = {m.envelope.from, m.envelope.from_assignment},
+                             .epoch = m.epoch,
+                             .generation = m.generation,
+                             .refused = election_.floor(),
+                             .gap = false,
+                             .error = {},
+                             .durable = {},
+                             .commit = {}});
+    out.emplace_back(Release{call});
+    return;
+  }
+  Effects effects;
+  follower_.block(now, call, header, m, effects);
+  pass(now, effects, out);
+}
+
+void QuorumReplica::commit(Instant now, const model::PipeCommit& m, Out& out) {
+  now_ = now;
+  if (!admit(now, m.envelope, m.epoch, out)) return;
+  Effects effects;
+  follower_.commit(now, m, effects);
+  pass(now, effects, out);
+}
+
+void QuorumReplica::ack(Instant now, const model::PipeAck& m, Out& out) {
+  now_ = now;
+  auto* leader = leading();
+  if (leader == nullptr) return;
+  Effects effects;
+  leader->acked(now, m, effects);
+  pass(now, effects, out);
+}
+
+void QuorumReplica::link_lost(Instant now, const model::ServerId& server, Out& out) {
+  now_ = now;
+  auto* leader = leading();
+  if (leader == nullptr) return;
+  Effects effects;
+  leader->link_lost(now, server, effects);
+  pass(now, effects, out);
+}
+
+// --- answers ---------------------------------------------------------------------------------------
+
+void QuorumReplica::built(Instant now, BatchId batch, Epoch epoch, const base::Result<Leader::Placed>& placed,
+                          Out& out) {
+  now_ = now;
+  Effects effects;
+  if (leader_ && leader_->epoch() == epoch) {
+    leader_->built(now, batch, placed, effects);
+  } else {
+    const auto it =
+        std::find_if(former_.begin(), former_.end(), [&](const auto& former) { return former->epoch() == epoch; });
+    if (it == former_.end()) return;
+    (*it)->built(now, batch, placed, effects);
+    if (!(*it)->building()) former_.erase(it);
+  }
+  pass(now, effects, out);
+}
+
+void QuorumReplica::take_failed(Instant now, const LogPoint& end, const base::Error& error, Out& out) {
+  now_ = now;
+  Effects effects;
+  follower_.take_failed(end, error, effects);
+  pass(now, effects, out);
+}
+
+void QuorumReplica::durable(Instant now, const LogPoint& point, Out& out) {
+  now_ = progress_at_ = now;
+  log_.durable(point);
+  Effects effects;
+  if (auto* leader = leading())
+    leader->durable(now, effects);
+  else
+    follower_.durable(effects);
+  pass(now, effects, out);
+}
+
+void QuorumReplica::truncated(Instant now, const base::Status& status, Out& out) {
+  now_ = now;
+  Effects effects;
+  follower_.truncated(status, effects);
+  pass(now, effects, out);
+}
+
+void QuorumReplica::opened(Instant now, const Hop& peer, Epoch epoch, uint64_t generation,
+                           const base::Result<model::PipeOpenReply>& reply, Out& out) {
+  now_ = now;
+  auto* leader = leading();
+  if (leader == nullptr || leader->epoch() != epoch) return;
+  // It obeys: what it answers to beacons counts for this epoch from now on.
+  if (reply && reply->refused.value == 0) beacons_.accepted_by(peer.server, reply->incarnation, partition_, epoch);
+  Effects effects;
+  leader->opened(now, peer, generation, reply, effects);
+  pass(now, effects, out);
+}
+
+void QuorumReplica::point_found(Instant now, const Hop& peer, Epoch epoch, uint64_t generation, const base::Result<LogPoint>& point,
+                                Out& out) {
+  now_ = now;
+  auto* leader = leading();
+  if (leader == nullptr || leader->epoch() != epoch) return;
+  Effects effects;
+  leader->point_found(now, peer, generation, point, effects);
+  pass(now, effects, out);
+}
+
+void QuorumReplica::old_sent(Instant now, const Hop& peer, Epoch epoch, uint64_t generation,
+                             const base::Result<std::vector<LogPoint>>& sent, Out& out) {
+  now_ = now;
+  auto* leader = leading();
+  if (leader == nullptr || leader->epoch() != epoch) return;
+  Effects effects;
+  leader->old_sent(now, peer, generation, sent, effects);
+  pass(now, effects, out);
+}
+
+// --- clients ---------------------------------------------------------------------------------------
+
+base::Error QuorumReplica::not_leader() const {
+  base::Error e(Code::not_leader, election_.leader().name.empty() || election_.leader() == self_.server
+                                      ? "no leader is known"
+                                      : election_.leader().name + " leads");
+  if (election_.leader() != self_.server) e.detail = election_.leader().name;
+  return e;
+}
+
+void QuorumReplica::write(Instant now, RequestId request, uint32_t records, size_t bytes, Instant deadline, Out& out) {
+  now_ = now;
+  auto* leader = leading();
+  if (leader == nullptr) {
+    out.emplace_back(Reply{request, base::fail(not_leader())});
+    return;
+  }
+  Effects effects;
+  leader->write(now, request, records, bytes, deadline, effects);
+  pass(now, effects, out);
+}
+
+void QuorumReplica::flush(Instant now, Out& out) {
+  now_ = now;
+  auto* leader = leading();
+  if (leader == nullptr) return;
+  Effects effects;
+  leader->flush(now, effects);
+  pass(now, effects, out);
+}
+
+base::Status QuorumReplica::may_read(Instant now) const {
+  if (!leader_ || leader_->stopped()) return base::fail(not_leader());
+  if (!leader_->serving()) return base::fail(Code::unavailable, "the leader is taking over");
+  if (election_.lease_until() <= now && !MUTANT("read_without_lease"))
+    return base::fail(Code::unavailable, "the leader's lease is over: a majority of the replicas has not answered it");
+  return base::ok();
+}
+
+ReplicaStatus QuorumReplica::status() const {
+  ReplicaStatus s;
+  const bool leads = leader_ && !leader_->stopped();
+  s.role = follower_.faulted() ? "faulted" : leads ? "leader" : follower_.leader() ? "follower" : "voter";
+  s.doing = election_.doing();
+  s.epoch = leads ? leader_->epoch() : election_.government() != nullptr ? election_.government()->epoch : Epoch{};
+  s.leader = election_.leader();
+  s.end = log_.end();
+  s.durable = log_.durable();
+  s.commit = log_.commit();
+  s.serving = leads && leader_->serving();
+  if (leads) s.peers = leader_->peers();
+  return s;
+}
+
+}  // namespace cantle::proto

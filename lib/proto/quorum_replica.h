@@ -1,0 +1,139 @@
+// QuorumReplica: one replica of a quorum table's partition: its election, its log, and what it is in the pipe
+// (design/replication.md). It joins Election with Follower and Leader, so that both see one order of things.
+//
+// Use
+//   QuorumReplica replica(self, beacons);      // after recovery; `beacons` is the server's, and outlives it
+//   replica.tick(now, out);                    // at next_tick()
+//   replica.elect(now, input, out);            // answers to what the election asked for
+//   replica.open(now, call, message, out) …    // messages, decoded, of peers
+//   replica.write(now, request, records, bytes, deadline, out);  replica.flush(now, out);
+//   if (auto may = replica.may_read(now); !may) refuse…;   read;   may_read(now) again, then answer (S7)
+// Effects are performed in the order in which they come; what reaches the store reaches it in that order.
+//
+// Invariants
+//   * Whoever seals or leads follows nobody; whoever obeys a leader of a higher epoch leads no more: all within one
+//   call.
+//   * No message below the floor of the election changes anything; it is answered with the floor.
+//   * A read is allowed only while the lease holds and the epoch start is committed.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "lib/proto/election.h"
+#include "lib/proto/quorum_follower.h"
+#include "lib/proto/quorum_leader.h"
+
+namespace cantle::proto {
+
+namespace quorum {
+
+constexpr base::Duration kDiskStill = std::chrono::seconds(1);  // something waits for the disk so long: it stands still
+
+// As the store found it.
+struct ReplicaSelf {
+  election::Self who;  // `token` is that of `end`
+  model::LogPoint end;
+  model::Lsn commit;
+  std::vector<model::EpochStart> epochs;
+  Pipeline pipeline = Pipeline::chain;
+};
+
+using ReplicaEffect =
+    std::variant<election::ReadGovernment, election::SwapGovernment, election::Seal, election::PutVote,
+                 election::RemoveVote, election::ReadVotes, election::AskSuspect, election::SendRelease, Gather, Build,
+                 Take, Truncate, Commit, SendOpen, SendCut, SendBlock, ForgetBlocks, SendCommit, SendOld, FindPoint,
+                 AnswerOpen, SendAck, Forward, Release, Reply, Faulted, Say>;
+using ReplicaEffects = std::vector<ReplicaEffect>;
+
+struct ReplicaStatus {
+  std::string_view role;   // leader, follower, voter (no leader is known), faulted
+  std::string_view doing;  // the election's
+  model::Epoch epoch;      // of the government, as far as is known
+  model::ServerId leader;
+  model::LogPoint end, durable;
+  model::Lsn commit;
+  bool serving = false;
+  std::vector<Leader::PeerStatus> peers;  // a leader's
+};
+
+}  // namespace quorum
+
+class QuorumReplica {
+ public:
+  QuorumReplica(const quorum::ReplicaSelf& self, Beacons& beacons);
+  ~QuorumReplica();
+  QuorumReplica(const QuorumReplica&) = delete;
+  QuorumReplica& operator=(const QuorumReplica&) = delete;
+
+  using Out = quorum::ReplicaEffects;
+  void tick(base::Instant now, Out& out);
+  void elect(base::Instant now, const election::Input& input, Out& out);
+  model::QuorumSuspectReply suspect(base::Instant now, const model::QuorumSuspect& question);
+
+  // --- messages
+  void open(base::Instant now, quorum::CallId call, const model::PipeOpen& message, Out& out);
+  void cut(base::Instant now, quorum::CallId call, const model::PipeCut& message, Out& out);
+  void block(base::Instant now, quorum::CallId call, const model::BlockHeader& header, const model::PipeBlock& message,
+             Out& out);
+  void commit(base::Instant now, const model::PipeCommit& message, Out& out);
+  void ack(base::Instant now, const model::PipeAck& message, Out& out);
+  void link_lost(base::Instant now, const model::ServerId& server, Out& out);
+
+  // --- answers
+  void built(base::Instant now, quorum::BatchId batch, model::Epoch epoch,
+             const base::Result<quorum::Leader::Placed>& placed, Out& out);
+  void take_failed(base::Instant now, const model::LogPoint& end, const base::Error& error, Out& out);
+  void durable(base::Instant now, const model::LogPoint& point, Out& out);
+  void truncated(base::Instant now, const base::Status& status, Out& out);
+  void opened(base::Instant now, const model::Hop& peer, model::Epoch epoch, uint64_t generation,
+              const base::Result<model::PipeOpenReply>& reply, Out& out);
+  void point_found(base::Instant now, const model::Hop& peer, model::Epoch epoch, uint64_t generation,
+                   const base::Result<model::LogPoint>& point, Out& out);
+  void old_sent(base::Instant now, const model::Hop& peer, model::Epoch epoch, uint64_t generation,
+                const base::Result<std::vector<model::LogPoint>>& sent, Out& out);
+
+  // --- clients
+  // not_leader (detail: the leader's server, if one is known): it did not happen.
+  void write(base::Instant now, quorum::RequestId request, uint32_t records, size_t bytes, base::Instant deadline,
+             Out& out);
+  void flush(base::Instant now, Out& out);
+  // ok: what is committed here now is all there is.
+  base::Status may_read(base::Instant now) const;
+  // Hands over to this voter, or to whoever is elected.
+  void resign(base::Instant now, const model::AssignmentId& successor, std::string why, Out& out);
+
+  base::Instant next_tick() const;
+  const quorum::Log& log() const { return log_; }
+  const Election& election() const { return election_; }
+  quorum::ReplicaStatus status() const;
+
+ private:
+  base::Error not_leader() const;
+  bool admit(base::Instant now, const model::Envelope& envelope, model::Epoch epoch, Out& out);
+  void join(base::Instant now, election::Effects effects, Out& out);
+  void pass(base::Instant now, quorum::Effects& effects, Out& out);
+  void lead(base::Instant now, const election::Lead& e, Out& out);
+  void stop_leading(base::Instant now, const std::string& why, Out& out);
+  void tell_log(base::Instant now, Out& out);
+  quorum::Leader* leading() { return leader_ && !leader_->stopped() ? leader_.get() : nullptr; }
+
+  model::PartitionId partition_;
+  model::Hop self_;
+  model::Incarnation incarnation_;
+  Beacons& beacons_;
+  quorum::Log log_;
+  quorum::Follower follower_{log_};
+  std::unique_ptr<quorum::Leader> leader_;
+  std::vector<std::unique_ptr<quorum::Leader>> former_;  // whose last Build is not answered yet
+  Election election_;
+  quorum::Pipeline pipeline_;
+  election::LogState told_;
+  base::Instant progress_at_{};  // the disk had nothing to do, or did something
+  base::Instant now_{}, elect_at_{};
+};
+
+}  // namespace cantle::proto
