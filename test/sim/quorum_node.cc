@@ -1,0 +1,519 @@
+#include "test/sim/quorum_node.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "lib/base/check.h"
+#include "lib/base/testing.h"
+#include "lib/wire/block.h"
+
+namespace cantle::sim {
+
+using base::Code;
+using namespace proto::quorum;
+namespace election = proto::election;
+
+namespace {
+
+constexpr Duration kTurnEvery = 5ms, kEngineTickEvery = 50ms, kCallTimeout = 400ms;
+
+std::string address(const model::ServerId& server) { return server.name + "/partd"; }
+
+}  // namespace
+
+QuorumNode::QuorumNode(QuorumWorld& world, QuorumHost& host)
+    : world_(world),
+      host_(host),
+      disk_(host.medium, host.process),
+      executor_(host.process, world.times),
+      indexes_(host.index) {
+  open();
+}
+
+QuorumNode::~QuorumNode() { *here_ = false; }
+
+void QuorumNode::fatal(const std::string& why) {
+  world_.scheduler.note("fatal", host_.id.name, why);
+  host_.process.kill();
+}
+
+void QuorumNode::open() {
+  auto dir = store::DataDir::open(disk_, {host_.id, world_.cluster});
+  if (!dir) return fatal("data dir: " + to_string(dir.error()));
+  dir_ = std::move(*dir);
+  if (dir_->identity().number.value == 0) {
+    const auto number = static_cast<uint32_t>(host_.id.name[1] - '0');
+    if (!dir_->set_number({number})) return fatal("cannot write the id file");
+  }
+  auto page = store::LivePage::create(disk_, dir_->identity().incarnation);
+  if (!page) return fatal("live page: " + to_string(page.error()));
+  page_ = std::move(*page);
+  auto engine =
+      store::Engine::open({disk_, indexes_, executor_, host_.process, page_.get()}, world_.engine, dir_->identity());
+  if (!engine) return fatal("engine: " + to_string(engine.error()));
+  engine_ = std::move(*engine);
+  engine_->on_fatal([this](const base::Error& error) { fatal("store: " + to_string(error)); });
+  beacons_ = std::make_unique<proto::Beacons>(host_.id, dir_->identity().incarnation, at());
+  std::set<model::ServerId> peers;
+  for (size_t p = 0; p < world_.chaos().partitions; ++p)
+    for (const auto& v : world_.voters(p))
+      if (v.server != host_.id) peers.insert(v.server);
+  beacons_->set_peers(std::move(peers));
+  session_ = world_.coord.open(host_.process);
+  governments_ = std::make_unique<coord::Governments>(*session_, world_.layout);
+  replicas_.resize(world_.chaos().partitions);
+  for (size_t p = 0; p < replicas_.size(); ++p) {
+    auto& r = replicas_[p];
+    r.partition = p;
+    r.id = world_.partition_id(p);
+    for (const auto& v : world_.voters(p))
+      if (v.server == host_.id) r.assignment = v.assignment;
+    if (r.assignment.none()) continue;
+    if (engine_->find(r.id)) {
+      begin(r);
+      continue;
+    }
+    const store::TenureSpec spec{
+        {r.id, r.assignment}, world_.table, QuorumWorld::region(p), {}, store::LogMode::quorum};
+    const auto made = engine_->create(spec, [this, &r](base::Status status) {
+      if (status) begin(r);
+    });
+    if (!made) return fatal("create: " + to_string(made.error()));
+  }
+  session_->on_event([this](coord::Event event) {
+    if (event == coord::Event::expired)
+      for (auto& r : replicas_)
+        if (r.machine) run(r, [&](Out& out) { r.machine->elect(at(), election::VotesLost{}, out); });
+    if (event == coord::Event::connected) governments_->connected();
+  });
+  governments_->listen(QuorumWorld::kDistribution, [this] {
+    for (auto& r : replicas_)
+      if (r.machine) run(r, [&](Out& out) { r.machine->elect(at(), election::Rung{}, out); });
+  });
+  world_.network.listen(host_.process, [this](const std::string&, const std::any& request, Network::Reply reply) {
+    serve(request, std::move(reply));
+  });
+  turn();
+}
+
+void QuorumNode::begin(Replica& r) {
+  const auto log = engine_->quorum_log(r.id);
+  CHECK(log.has_value());
+  ReplicaSelf self;
+  self.who = {r.id,      r.assignment, host_.id, dir_->identity().incarnation, log->promised, model::token_of(log->end),
+              log->whole};
+  self.end = log->end;
+  self.commit = log->commit;
+  self.epochs = log->epochs;
+  self.pipeline = world_.chaos().pipeline;
+  world_.scheduler.note("replica", host_.id.name, r.partition, log->end.epoch.value, log->end.lsn.value,
+                        log->commit.value, log->promised.value);
+  r.machine = std::make_unique<proto::QuorumReplica>(self, *beacons_);
+}
+
+bool QuorumNode::ready() const {
+  return std::all_of(replicas_.begin(), replicas_.end(),
+                     [](const Replica& r) { return r.assignment.none() || r.machine != nullptr; });
+}
+
+QuorumNode::Replica* QuorumNode::find(const model::PartitionId& id) {
+  const auto p = world_.find(id);
+  return p && replicas_[*p].machine ? &replicas_[*p] : nullptr;
+}
+
+// --- turns -----------------------------------------------------------------------------------------
+
+void QuorumNode::turn() {
+  host_.process.after(kTurnEvery, [this] { turn(); });
+  for (auto& send : beacons_->turn(now()))
+    world_.network.call(host_.process, address(send.to), send.beacon, kCallTimeout, [this](Network::Answer answer) {
+      if (!answer) return;
+      beacons_->answered(now(), std::any_cast<const model::QuorumBeaconReply&>(*answer));
+      news();
+    });
+  news();
+  for (auto& r : replicas_)
+    if (r.machine && at() >= r.machine->next_tick()) run(r, [&](Out& out) { r.machine->tick(at(), out); });
+  if (at() >= engine_tick_) {
+    engine_tick_ = at() + kEngineTickEvery;
+    engine_->tick();
+  }
+}
+
+void QuorumNode::news() {
+  if (!beacons_->take_news()) return;
+  for (auto& r : replicas_)
+    if (r.machine) run(r, [&](Out& out) { r.machine->elect(at(), election::Tick{}, out); });
+}
+
+// Effects are performed in order; what they lead to comes behind them.
+void QuorumNode::run(Replica& r, const std::function<void(Out&)>& fn) {
+  if (!host_.process.alive()) return;
+  Out out;
+  fn(out);
+  for (auto& e : out) effects_.emplace_back(&r, std::move(e));
+  if (std::exchange(performing_, true)) return;
+  while (!effects_.empty()) {
+    auto [to, effect] = std::move(effects_.front());
+    effects_.pop_front();
+    if (!host_.process.effect()) return;
+    std::visit([&, at = to](auto& e) { perform(*at, e); }, effect);
+  }
+  performing_ = false;
+}
+
+void QuorumNode::resign(size_t partition, const model::AssignmentId& successor) {
+  auto& r = replicas_[partition];
+  if (r.machine) run(r, [&](Out& out) { r.machine->resign(at(), successor, "asked to", out); });
+}
+
+// --- messages --------------------------------------------------------------------------------------
+
+void QuorumNode::serve(const std::any& request, Network::Reply reply) {
+  if (const auto* b = std::any_cast<model::QuorumBeacon>(&request)) {
+    if (!ready()) return;  // it may have promised what it does not know yet
+    if (const auto answer = beacons_->heard(now(), *b)) reply(std::any(*answer));
+    return news();
+  }
+  if (const auto* q = std::any_cast<model::QuorumSuspect>(&request)) {
+    if (auto* r = find(q->envelope.partition)) reply(std::any(r->machine->suspect(at(), *q)));
+    return;
+  }
+  if (const auto* released = std::any_cast<model::QuorumRelease>(&request)) {
+    const auto& from = released->envelope;
+    beacons_->released(now(), from.from, from.incarnation, {from.partition, released->epoch, released->successor});
+    return news();
+  }
+  if (const auto* m = std::any_cast<model::PipeOpen>(&request)) {
+    auto* r = find(m->envelope.partition);
+    if (r == nullptr || m->envelope.to_assignment != r->assignment) return;
+    const auto id = next_id_++;
+    opens_[id] = std::move(reply);
+    return run(*r, [&](Out& out) { r->machine->open(at(), id, *m, out); });
+  }
+  if (const auto* m = std::any_cast<model::PipeCut>(&request)) {
+    auto* r = find(m->envelope.partition);
+    if (r == nullptr || m->envelope.to_assignment != r->assignment) return;
+    const auto id = next_id_++;
+    opens_[id] = std::move(reply);
+    return run(*r, [&](Out& out) { r->machine->cut(at(), id, *m, out); });
+  }
+  if (const auto* m = std::any_cast<BlockMessage>(&request)) {
+    auto* r = find(m->message.envelope.partition);
+    if (r == nullptr || m->message.envelope.to_assignment != r->assignment) return;
+    const auto id = next_id_++;
+    blocks_[id] = *m;
+    return run(*r, [&](Out& out) { r->machine->block(at(), id, m->bytes->header, m->message, out); });
+  }
+  if (const auto* m = std::any_cast<model::PipeCommit>(&request)) {
+    auto* r = find(m->envelope.partition);
+    if (r != nullptr && m->envelope.to_assignment == r->assignment)
+      run(*r, [&](Out& out) { r->machine->commit(at(), *m, out); });
+    return;
+  }
+  if (const auto* m = std::any_cast<model::PipeAck>(&request)) {
+    auto* r = find(m->envelope.partition);
+    if (r != nullptr && m->envelope.to_assignment == r->assignment)
+      run(*r, [&](Out& out) { r->machine->ack(at(), *m, out); });
+    return;
+  }
+  if (const auto* m = std::any_cast<QuorumPut>(&request)) {
+    auto& r = replicas_[m->partition];
+    if (!r.machine) return reply(base::fail(Code::unavailable, "not started yet"));
+    return put(r, *m, std::move(reply));
+  }
+  if (const auto* m = std::any_cast<QuorumGet>(&request)) {
+    auto& r = replicas_[m->partition];
+    if (!r.machine) return reply(base::fail(Code::unavailable, "not started yet"));
+    return get(r, *m, std::move(reply));
+  }
+}
+
+void QuorumNode::put(Replica& r, const QuorumPut& m, Network::Reply reply) {
+  const auto id = next_id_++;
+  requests_[id] = {m, std::move(reply)};
+  run(r, [&](Out& out) { r.machine->write(at(), id, 1, m.key.size() + m.value.size() + 40, at() + m.within, out); });
+  if (std::exchange(r.flush_planned, true)) return;
+  host_.process.post([this, &r] {
+    r.flush_planned = false;
+    run(r, [&](Out& out) { r.machine->flush(at(), out); });
+  });
+}
+
+void QuorumNode::get(Replica& r, const QuorumGet& m, Network::Reply reply) {
+  if (const auto may = r.machine->may_read(at()); !may) return reply(base::fail(may.error()));
+  const auto found = engine_->get(r.id, m.key);
+  if (!found) return reply(base::fail(found.error()));
+  world_.scheduler.note("read", host_.id.name, r.partition, m.key,
+                        *found ? model::to_string((*found)->version) : "none", r.machine->log().commit().value,
+                        engine_->quorum_log(r.id)->visible.value);
+  QuorumValue value;
+  if (*found && !(*found)->deleted) value.value = std::string((*found)->value);
+  // Whatever comes between the read and its answer: the lease is asked again (S7).
+  host_.process.after(Duration(static_cast<int64_t>(host_.process.random().below(2'000'000))),
+                      [this, &r, value, reply] {
+                        const auto may = r.machine->may_read(at());
+                        if (may || MUTANT("lease_checked_before_the_read_only")) return reply(std::any(value));
+                        reply(base::fail(may.error()));
+                      });
+}
+
+model::Envelope QuorumNode::envelope(const Replica& r, const model::AssignmentId& to) const {
+  model::Envelope e;
+  e.table = "q";
+  e.table_uuid = world_.table;
+  e.partition = r.id;
+  e.from = host_.id;
+  e.incarnation = dir_->identity().incarnation;
+  e.from_assignment = r.assignment;
+  e.to_assignment = to;
+  return e;
+}
+
+// --- effects: the election -------------------------------------------------------------------------
+
+void QuorumNode::perform(Replica& r, election::ReadGovernment& e) {
+  governments_->read(QuorumWorld::kDistribution, QuorumWorld::region(r.partition),
+                     [this, &r, number = e.number](base::Result<std::optional<coord::Governments::Read>> read) {
+                       election::GovernmentRead in{number, std::optional<election::VersionedGovernment>()};
+                       if (!read)
+                         in.answer = base::fail(read.error());
+                       else if (*read)
+                         in.answer = election::VersionedGovernment{(*read)->government, (*read)->version};
+                       run(r, [&](Out& out) { r.machine->elect(at(), in, out); });
+                     });
+}
+
+void QuorumNode::perform(Replica& r, election::SwapGovernment& e) {
+  governments_->swap(QuorumWorld::kDistribution, QuorumWorld::region(r.partition), e.version, e.to,
+                     [this, &r, number = e.number](base::Result<int32_t> done) {
+                       const election::Swapped in{number, proto::swap_result(done), done.value_or(0)};
+                       run(r, [&](Out& out) { r.machine->elect(at(), in, out); });
+                     });
+}
+
+void QuorumNode::perform(Replica& r, election::Seal& e) {
+  world_.scheduler.note("seal", host_.id.name, r.partition, e.promised.value);
+  const auto done = [this, &r, promised = e.promised](const base::Status& status) {
+    election::Sealed in{promised, base::fail(Code::unavailable, "")};
+    if (status)
+      in.log = model::token_of(engine_->quorum_log(r.id)->durable);
+    else
+      in.log = base::fail(status.error());
+    run(r, [&](Out& out) { r.machine->elect(at(), in, out); });
+  };
+  if (const auto asked = engine_->seal(r.id, e.promised, done); !asked) done(asked);
+}
+
+void QuorumNode::perform(Replica& r, election::PutVote& e) {
+  governments_->put_vote(QuorumWorld::kDistribution, QuorumWorld::region(r.partition), e.vote,
+                         [this, &r, number = e.number](const base::Status& status) {
+                           run(r, [&](Out& out) { r.machine->elect(at(), election::VotePut{number, status}, out); });
+                         });
+}
+
+void QuorumNode::perform(Replica& r, election::RemoveVote& e) {
+  governments_->remove_vote(QuorumWorld::kDistribution, QuorumWorld::region(r.partition), e.token, host_.id,
+                            [this, &r, number = e.number](const base::Status& status) {
+                              run(r, [&](Out& out) { r.machine->elect(at(), election::VotePut{number, status}, out); });
+                            });
+}
+
+void QuorumNode::perform(Replica& r, election::ReadVotes& e) {
+  governments_->read_votes(QuorumWorld::kDistribution, QuorumWorld::region(r.partition),
+                           [this, &r, number = e.number](const base::Result<std::vector<model::Vote>>& votes) {
+                             run(r, [&](Out& out) { r.machine->elect(at(), election::VotesRead{number, votes}, out); });
+                           });
+}
+
+void QuorumNode::perform(Replica& r, election::AskSuspect& e) {
+  model::QuorumSuspect q;
+  q.envelope = envelope(r, e.to.assignment);
+  q.epoch = e.epoch;
+  q.leader = e.leader;
+  q.server = e.server;
+  world_.network.call(host_.process, address(e.to.server), q, kCallTimeout,
+                      [this, &r, by = e.to.assignment, number = e.number](Network::Answer answer) {
+                        election::SuspectAnswered in{by, number, base::fail(Code::unavailable, "no answer")};
+                        if (answer) in.answer = std::any_cast<const model::QuorumSuspectReply&>(*answer);
+                        run(r, [&](Out& out) { r.machine->elect(at(), in, out); });
+                      });
+}
+
+void QuorumNode::perform(Replica& r, election::SendRelease& e) {
+  world_.network.notify(host_.process, address(e.to.server),
+                        model::QuorumRelease{envelope(r, e.to.assignment), e.epoch, e.successor});
+}
+
+// --- effects: the log ------------------------------------------------------------------------------
+
+void QuorumNode::perform(Replica& r, Gather& e) {
+  const auto& put = requests_.at(e.request).put;
+  model::RecordView record;
+  record.op = put.del ? model::Op::del : model::Op::put;
+  record.key = put.key;
+  record.value = put.value;
+  record.version = model::quorum_version(e.epoch, e.first);
+  world_.scheduler.note("gather", host_.id.name, r.partition, put.key, put.del, e.epoch.value, e.first.value);
+  wire::append_record(r.batches[e.batch], record);
+}
+
+void QuorumNode::perform(Replica& r, Build& e) {
+  auto payload = std::move(r.batches[e.batch]);
+  r.batches.erase(e.batch);
+  base::Result<Leader::Placed> placed = base::fail(Code::unavailable, "the log does not end there");
+  if (engine_->quorum_log(r.id)->end.lsn.next() == e.first) {
+    const auto header = engine_->build(r.id, {e.kind, e.epoch, e.commit}, payload,
+                                       [this, &r](const base::Result<model::LogPoint>& point) {
+                                         if (point) run(r, [&](Out& out) { r.machine->durable(at(), *point, out); });
+                                       });
+    if (header) {
+      r.kept[header->last()] = std::make_shared<const Bytes>(Bytes{*header, payload});
+      placed = Leader::Placed{header->first, {header->epoch, header->last(), header->header_crc}, payload.size()};
+    } else {
+      placed = base::fail(header.error());
+    }
+  }
+  run(r, [&](Out& out) { r.machine->built(at(), e.batch, e.epoch, placed, out); });
+}
+
+void QuorumNode::perform(Replica& r, Take& e) {
+  const auto it = blocks_.find(e.call);
+  const BytesPtr bytes = it->second.bytes;
+  blocks_.erase(it);
+  const auto taken =
+      engine_->take(r.id, bytes->header, bytes->payload, [this, &r](const base::Result<model::LogPoint>& point) {
+        if (point) run(r, [&](Out& out) { r.machine->durable(at(), *point, out); });
+      });
+  if (taken) return;
+  world_.scheduler.note("take_failed", host_.id.name, r.partition, to_string(taken.error()));
+  run(r, [&](Out& out) { r.machine->take_failed(at(), engine_->quorum_log(r.id)->end, taken.error(), out); });
+}
+
+void QuorumNode::perform(Replica& r, Truncate& e) {
+  world_.scheduler.note("truncate", host_.id.name, r.partition, e.keep.lsn.value);
+  const auto done = [this, &r](const base::Status& status) {
+    run(r, [&](Out& out) { r.machine->truncated(at(), status, out); });
+  };
+  if (const auto asked = engine_->truncate(r.id, e.keep, done); !asked) done(asked);
+}
+
+void QuorumNode::perform(Replica& r, Commit& e) {
+  if (const auto point = engine_->point_at(r.id, e.lsn)) world_.committed(host_, r.partition, *point);
+  const auto done = engine_->commit(r.id, e.lsn);
+  if (!done) world_.violation(host_.id.name + " cannot commit: " + to_string(done.error()));
+}
+
+// --- effects: other replicas -----------------------------------------------------------------------
+
+template <class Message>
+void QuorumNode::call(Replica& r, const model::Hop& to, model::Epoch epoch, uint64_t generation, Message message) {
+  world_.network.call(host_.process, address(to.server), std::move(message), kOpenTimeout,
+                      [this, &r, to, epoch, generation](Network::Answer answer) {
+                        base::Result<model::PipeOpenReply> reply = base::fail(Code::unavailable, "no answer");
+                        if (answer)
+                          reply = std::any_cast<const model::PipeOpenReply&>(*answer);
+                        else
+                          reply = base::fail(answer.error());
+                        run(r, [&](Out& out) { r.machine->opened(at(), to, epoch, generation, reply, out); });
+                      });
+}
+
+void QuorumNode::perform(Replica& r, SendOpen& e) {
+  call(r, e.to, e.epoch, e.generation, model::PipeOpen{envelope(r, e.to.assignment), e.epoch, e.generation, e.commit});
+}
+
+void QuorumNode::perform(Replica& r, SendCut& e) {
+  call(r, e.to, e.epoch, e.generation,
+       model::PipeCut{envelope(r, e.to.assignment), e.epoch, e.generation, e.end, e.keep});
+}
+
+void QuorumNode::send_block(const model::ServerId& to, BlockMessage message) {
+  world_.network.notify(host_.process, address(to), std::move(message));
+}
+
+void QuorumNode::perform(Replica& r, SendBlock& e) {
+  const auto it = r.kept.find(e.last);
+  CHECK(it != r.kept.end());
+  send_block(e.to.server,
+             {{envelope(r, e.to.assignment), e.epoch, e.generation, e.commit, std::move(e.route), ""}, it->second});
+}
+
+void QuorumNode::perform(Replica& r, ForgetBlocks& e) { r.kept.erase(r.kept.begin(), r.kept.upper_bound(e.through)); }
+
+void QuorumNode::perform(Replica& r, SendCommit& e) {
+  world_.network.notify(host_.process, address(e.to.server),
+                        model::PipeCommit{envelope(r, e.to.assignment), e.epoch, e.generation, e.commit, e.agreed});
+}
+
+void QuorumNode::perform(Replica& r, SendOld& e) {
+  auto blocks = engine_->read_log(r.id, e.from, e.bytes);
+  base::Result<std::vector<model::LogPoint>> sent = std::vector<model::LogPoint>();
+  if (!blocks) sent = base::fail(blocks.error());
+  for (auto& b : blocks ? *blocks : std::vector<model::Block>()) {
+    sent->push_back({b.header.epoch, b.header.last(), b.header.header_crc});
+    send_block(e.to.server, {{envelope(r, e.to.assignment), e.epoch, e.generation, e.commit, {}, ""},
+                             std::make_shared<const Bytes>(Bytes{b.header, std::move(b.payload)})});
+  }
+  run(r, [&](Out& out) { r.machine->old_sent(at(), e.to, e.epoch, e.generation, sent, out); });
+}
+
+void QuorumNode::perform(Replica& r, FindPoint& e) {
+  base::Result<model::LogPoint> found = base::fail(Code::unavailable, "it is not known yet");
+  if (const auto point = engine_->point_at(r.id, e.lsn))
+    found = *point;
+  else if (const auto blocks = engine_->read_log(r.id, e.lsn, 1); !blocks)
+    found = base::fail(blocks.error());
+  run(r, [&](Out& out) { r.machine->point_found(at(), e.peer, e.epoch, e.generation, found, out); });
+}
+
+void QuorumNode::perform(Replica&, AnswerOpen& e) {
+  const auto it = opens_.find(e.call);
+  CHECK(it != opens_.end());
+  const auto reply = std::move(it->second);
+  opens_.erase(it);
+  if (e.reply)
+    reply(std::any(*e.reply));
+  else
+    reply(base::fail(e.reply.error()));
+}
+
+void QuorumNode::perform(Replica& r, SendAck& e) {
+  world_.network.notify(host_.process, address(e.to.server),
+                        model::PipeAck{envelope(r, e.to.assignment), e.epoch, e.generation, e.refused, e.gap,
+                                       std::move(e.error), e.durable, e.commit});
+}
+
+void QuorumNode::perform(Replica&, Forward& e) {
+  BlockMessage m = blocks_.at(e.call);
+  m.message.route = std::move(e.route);
+  m.message.envelope.to_assignment = e.to.assignment;
+  send_block(e.to.server, std::move(m));
+}
+
+void QuorumNode::perform(Replica&, Release& e) { blocks_.erase(e.call); }
+
+// --- effects: clients and people -------------------------------------------------------------------
+
+void QuorumNode::perform(Replica&, Reply& e) {
+  const auto it = requests_.find(e.request);
+  CHECK(it != requests_.end());
+  const auto reply = std::move(it->second.reply);
+  world_.scheduler.note("replied", host_.id.name, it->second.put.partition, it->second.put.key,
+                        e.result ? e.result->last.value : 0);
+  requests_.erase(it);
+  if (e.result)
+    reply(std::any(*e.result));
+  else
+    reply(base::fail(e.result.error()));
+}
+
+void QuorumNode::perform(Replica& r, Faulted& e) {
+  world_.violation(host_.id.name + ", partition " + std::to_string(r.partition) + ", is faulted: " + e.why);
+}
+
+void QuorumNode::perform(Replica& r, Say& e) {
+  world_.scheduler.note("say", host_.id.name, r.partition, e.what, e.text);
+}
+
+}  // namespace cantle::sim

@@ -1,0 +1,117 @@
+// QuorumNode: one life of a partition server of QuorumWorld: the shell around its replicas, as partd will be.
+#pragma once
+
+#include <any>
+#include <deque>
+
+#include "lib/coord/governments.h"
+#include "lib/proto/quorum_replica.h"
+#include "lib/store/data_dir.h"
+#include "test/sim/quorum_world.h"
+
+namespace cantle::sim {
+
+class QuorumNode {
+ public:
+  QuorumNode(QuorumWorld& world, QuorumHost& host);
+  ~QuorumNode();
+
+  proto::QuorumReplica* replica(size_t partition) { return replicas_[partition].machine.get(); }
+  store::Engine& engine() { return *engine_; }
+  bool ready() const;
+  void resign(size_t partition, const model::AssignmentId& successor);
+
+ private:
+  struct Bytes {
+    model::BlockHeader header;
+    std::string payload;
+  };
+  using BytesPtr = std::shared_ptr<const Bytes>;
+  // pipe.block, its block as a value.
+  struct BlockMessage {
+    model::PipeBlock message;
+    BytesPtr bytes;
+  };
+  struct Replica {
+    size_t partition = 0;
+    model::PartitionId id;
+    model::AssignmentId assignment;
+    std::unique_ptr<proto::QuorumReplica> machine;
+    std::map<uint64_t, std::string> batches;
+    std::map<model::Lsn, BytesPtr> kept;  // by last LSN
+    bool flush_planned = false;
+  };
+  struct Request {
+    QuorumPut put;
+    Network::Reply reply;
+  };
+  using Out = proto::quorum::ReplicaEffects;
+
+  void open();
+  void begin(Replica& r);
+  void turn();
+  void run(Replica& r, const std::function<void(Out&)>& fn);
+  void serve(const std::any& request, Network::Reply reply);
+  void put(Replica& r, const QuorumPut& m, Network::Reply reply);
+  void get(Replica& r, const QuorumGet& m, Network::Reply reply);
+  Instant at() { return host_.process.now(); }
+  proto::beacon::Now now() { return {at(), host_.process.wall_ms()}; }
+  model::Envelope envelope(const Replica& r, const model::AssignmentId& to) const;
+  Replica* find(const model::PartitionId& id);
+  void fatal(const std::string& why);
+  template <class Message>
+  void call(Replica& r, const model::Hop& to, model::Epoch epoch, uint64_t generation, Message message);
+  void send_block(const model::ServerId& to, BlockMessage message);
+  void news();
+
+  void perform(Replica& r, proto::election::ReadGovernment& e);
+  void perform(Replica& r, proto::election::SwapGovernment& e);
+  void perform(Replica& r, proto::election::Seal& e);
+  void perform(Replica& r, proto::election::PutVote& e);
+  void perform(Replica& r, proto::election::RemoveVote& e);
+  void perform(Replica& r, proto::election::ReadVotes& e);
+  void perform(Replica& r, proto::election::AskSuspect& e);
+  void perform(Replica& r, proto::election::SendRelease& e);
+  void perform(Replica& r, proto::quorum::Gather& e);
+  void perform(Replica& r, proto::quorum::Build& e);
+  void perform(Replica& r, proto::quorum::Take& e);
+  void perform(Replica& r, proto::quorum::Truncate& e);
+  void perform(Replica& r, proto::quorum::Commit& e);
+  void perform(Replica& r, proto::quorum::SendOpen& e);
+  void perform(Replica& r, proto::quorum::SendCut& e);
+  void perform(Replica& r, proto::quorum::SendBlock& e);
+  void perform(Replica& r, proto::quorum::ForgetBlocks& e);
+  void perform(Replica& r, proto::quorum::SendCommit& e);
+  void perform(Replica& r, proto::quorum::SendOld& e);
+  void perform(Replica& r, proto::quorum::FindPoint& e);
+  void perform(Replica& r, proto::quorum::AnswerOpen& e);
+  void perform(Replica& r, proto::quorum::SendAck& e);
+  void perform(Replica& r, proto::quorum::Forward& e);
+  void perform(Replica& r, proto::quorum::Release& e);
+  void perform(Replica& r, proto::quorum::Reply& e);
+  void perform(Replica& r, proto::quorum::Faulted& e);
+  void perform(Replica& r, proto::quorum::Say& e);
+
+  QuorumWorld& world_;
+  QuorumHost& host_;
+  SimDisk disk_;
+  SimExecutor executor_;
+  store::MemIndexFactory indexes_;
+  std::unique_ptr<store::DataDir> dir_;
+  std::unique_ptr<store::LivePage> page_;
+  std::unique_ptr<store::Engine> engine_;
+  std::unique_ptr<proto::Beacons> beacons_;
+  std::unique_ptr<coord::Session> session_;
+  std::unique_ptr<coord::Governments> governments_;
+  std::vector<Replica> replicas_;
+  std::deque<std::pair<Replica*, proto::quorum::ReplicaEffect>> effects_;
+  bool performing_ = false;
+  uint64_t next_id_ = 1;
+  std::map<uint64_t, Request> requests_;
+  std::map<uint64_t, BlockMessage> blocks_;
+  std::map<uint64_t, Network::Reply> opens_;
+  Instant engine_tick_{};
+  std::shared_ptr<bool> here_ = std::make_shared<bool>(true);
+};
+
+}  // namespace cantle::sim

@@ -1,0 +1,424 @@
+#include "test/sim/quorum_world.h"
+
+#include <algorithm>
+
+#include "lib/wire/block.h"
+#include "test/sim/quorum_node.h"
+
+namespace cantle::sim {
+
+using base::Code;
+
+namespace {
+constexpr Duration kSettles = 14s;  // a leader that resigned rests for 5 s, sessions take 2 s to expire
+constexpr Duration kAnswerWithin = 1500ms, kWriteWithin = 900ms;
+
+}  // namespace
+
+QuorumChaos QuorumChaos::draw(base::Random& random) {
+  QuorumChaos c;
+  const auto some = [&](double p) { return random.chance(p); };
+  c.kill = some(0.5), c.power = some(0.4), c.crash_at_effect = some(0.4), c.pause = some(0.4), c.cut = some(0.5);
+  c.lossy = some(0.5), c.coord_faults = some(0.4), c.coord_outage = some(0.3), c.fail_sync = some(0.15);
+  c.slow_disk = some(0.3), c.resign = some(0.3);
+  constexpr size_t kServers[] = {3, 3, 3, 5, 3, 3, 5, 1};
+  c.servers = kServers[random.below(8)];
+  c.partitions = 1 + random.below(2);
+  c.clients = 2 + random.below(4);
+  c.keys = 2 + random.below(6);
+  c.pipeline = some(0.6) ? proto::quorum::Pipeline::chain : proto::quorum::Pipeline::star;
+  return c;
+}
+
+QuorumHost::QuorumHost(Scheduler& scheduler, const std::string& name)
+    : id{name},
+      clock(std::make_shared<HostClock>()),
+      medium(scheduler, name),
+      process(scheduler, name, "partd", clock) {
+  process.kill();
+}
+QuorumHost::~QuorumHost() = default;
+
+QuorumWorld::QuorumWorld(uint64_t seed, const QuorumChaos& chaos)
+    : scheduler(seed), network(scheduler), coord(scheduler), chaos_(chaos), random_(seed * 1409 + 11) {
+  engine.segment_bytes = 64 << 10;
+  engine.overlay_bytes = 256 << 10;
+  engine.overlay_age = 300ms;
+  engine.checkpoint_interval = 700ms;
+  engine.reserve_bytes = 256 << 10;
+  coord.faults().session_timeout = 2s;
+  // No transport doubles a request; who repeats a write needs a series.
+  network.never_double([](const std::any& request) { return request.type() == typeid(QuorumPut); });
+  cluster = model::ClusterUuid::draw(random_);
+  table = model::TableUuid::draw(random_);
+  for (const auto& dir : layout.skeleton()) coord.put(dir, "");
+  for (const auto& dir : layout.table_skeleton(kDistribution)) coord.put(dir, "");
+  for (size_t i = 0; i < chaos_.servers; ++i) {
+    hosts.push_back(std::make_unique<QuorumHost>(scheduler, "p" + std::to_string(i + 1)));
+    auto& host = *hosts.back();
+    host.clock->drift = (static_cast<double>(random_.below(2001)) - 1000.0) * 1e-6;  // as far as the lease allows for
+    host.medium.on_power_loss([this, &host] { power_cut(host); });
+    host.process.on_death([this, &host] {
+      scheduler.after(0ns, [&host, life = host.process.life()] {
+        if (!host.process.alive() && host.process.life() == life) host.node.reset();
+      });
+    });
+  }
+  for (size_t p = 0; p < chaos_.partitions; ++p) {
+    ids_.push_back(model::PartitionId::draw(random_));
+    model::Government g;
+    g.epoch = {1};
+    for (size_t i = 0; i < hosts.size(); ++i)
+      g.voters.push_back({static_cast<uint32_t>(i), hosts[i]->id, model::AssignmentId::draw(random_)});
+    g.writer = "m1";
+    voters_.push_back(g.voters);
+    coord.put(layout.government(kDistribution, region(p)), coord::government_text(g));
+    coord.put(layout.quorums(kDistribution, region(p)), "");
+  }
+  history_.resize(chaos_.partitions);
+  scheduler.after_each([this] {
+    check();
+    if (!violation_.empty()) scheduler.stop();
+  });
+}
+
+QuorumWorld::~QuorumWorld() = default;
+
+void QuorumWorld::violation(const std::string& text) {
+  if (violation_.empty())
+    violation_ = text + " (at " + std::to_string(base::to_ms(scheduler.now().since_boot)) + " ms)";
+}
+
+std::optional<size_t> QuorumWorld::find(const model::PartitionId& id) const {
+  const auto it = std::find(ids_.begin(), ids_.end(), id);
+  return it == ids_.end() ? std::nullopt : std::optional<size_t>(it - ids_.begin());
+}
+
+void QuorumWorld::start(QuorumHost& host) {
+  if (host.process.alive()) return;
+  host.node.reset();
+  ++host.starts;
+  host.process.restart();
+  host.node = std::make_unique<QuorumNode>(*this, host);
+}
+
+void QuorumWorld::power_cut(QuorumHost& host) {
+  host.process.kill();
+  scheduler.after(1ns, [&host] {
+    if (!host.process.alive()) host.medium.power_cut();
+  });
+}
+
+std::string QuorumWorld::describe() const {
+  std::string out;
+  for (const auto& host : hosts) {
+    out += "\n  " + host->id.name;
+    if (!host->process.alive() || !host->node) {
+      out += " is dead";
+      continue;
+    }
+    for (size_t p = 0; p < ids_.size(); ++p) {
+      const auto* r = host->node->replica(p);
+      if (r == nullptr) continue;
+      const auto s = r->status();
+      out += "; partition " + std::to_string(p) + ": " + std::string(s.role) + ", " + std::string(s.doing) +
+             ", epoch " + to_string(s.epoch) + ", end " + to_string(s.end.epoch) + ":" + to_string(s.end.lsn) +
+             ", commit " + to_string(s.commit) + (s.serving ? ", serving" : "");
+      for (const auto& peer : s.peers)
+        out += " [" + peer.hop.server.name + " " + std::to_string(static_cast<int>(peer.state)) + " acked " +
+               to_string(peer.acked.lsn) + " " + peer.why + "]";
+    }
+  }
+  return out;
+}
+
+// --- what must hold ----------------------------------------------------------------------------------
+
+bool QuorumWorld::leased(QuorumHost& host, size_t partition) {
+  if (!host.process.alive() || !host.node) return false;
+  auto* r = host.node->replica(partition);
+  return r != nullptr && r->may_read(host.process.now()).has_value();
+}
+
+QuorumHost* QuorumWorld::leader(size_t partition) {
+  for (auto& host : hosts)
+    if (leased(*host, partition)) return host.get();
+  return nullptr;
+}
+
+void QuorumWorld::check() {
+  for (size_t p = 0; p < ids_.size(); ++p) {
+    size_t leading = 0;
+    for (const auto& host : hosts) {
+      if (!host->process.alive() || !host->node) continue;
+      const auto* r = host->node->replica(p);
+      leading += r != nullptr && r->election().leads() ? 1 : 0;
+    }
+    if (leading < 2) continue;
+    const QuorumHost* one = nullptr;
+    for (auto& host : hosts) {
+      if (!leased(*host, p)) continue;
+      if (one != nullptr) violation(one->id.name + " and " + host->id.name + " serve at the same time (S7)");
+      one = host.get();
+    }
+  }
+}
+
+void QuorumWorld::committed(const QuorumHost& host, size_t partition, const model::LogPoint& point) {
+  const auto [at, first] = history_[partition].emplace(point.lsn, point.crc);
+  if (!first && at->second != point.crc)
+    violation(host.id.name + " commits another block that ends at LSN " + to_string(point.lsn) + " (S2, S14)");
+}
+
+// --- clients -----------------------------------------------------------------------------------------
+
+void QuorumWorld::start_clients() {
+  asking_ = true;
+  for (size_t i = 0; i < chaos_.clients; ++i) {
+    clients_.push_back(std::make_unique<Client>(scheduler, "c" + std::to_string(i + 1)));
+    clients_.back()->number = i + 1;
+    plan(*clients_.back());
+  }
+}
+
+void QuorumWorld::plan(Client& client) {
+  scheduler.after(some(40ms), [this, &client] {
+    if (asking_) act(client);
+  });
+}
+
+void QuorumWorld::act(Client& client) {
+  const size_t partition = random_.below(chaos_.partitions);
+  if (client.at.empty() || random_.chance(0.1)) client.at = hosts[random_.below(hosts.size())]->id.name;
+  const auto key = "k" + std::to_string(random_.below(chaos_.keys));
+  linear::Operation op;
+  op.process = client.number;
+  op.key = std::to_string(partition) + "/" + key;
+  op.begin = scheduler.now().since_boot.count();
+  op.outcome = linear::Outcome::unknown;
+  const auto index = operations_.size();
+  const auto done = [this, &client, index](const Network::Answer& answer) { ended(client, index, answer); };
+  const auto dice = random_.below(100);
+  if (dice < 45) {
+    operations_.push_back(std::move(op));
+    network.call(client.process, client.at + "/partd", QuorumGet{partition, key}, kAnswerWithin, done);
+    return;
+  }
+  QuorumPut put{partition, key, "", dice < 55, kWriteWithin};
+  op.op = put.del ? linear::Kind::del : linear::Kind::put;
+  if (!put.del)
+    op.input = put.value =
+        client.process.host() + "-" + std::to_string(++client.puts) + std::string(random_.below(80), '.');
+  operations_.push_back(std::move(op));
+  network.call(client.process, client.at + "/partd", std::move(put), kAnswerWithin, done);
+}
+
+void QuorumWorld::ended(Client& client, size_t index, const Network::Answer& answer) {
+  auto& op = operations_[index];
+  op.end = scheduler.now().since_boot.count();
+  plan(client);
+  if (answer) {
+    op.outcome = linear::Outcome::ok;
+    if (op.op == linear::Kind::get) op.result = std::any_cast<const QuorumValue&>(*answer).value;
+    return;
+  }
+  const auto& error = answer.error();
+  client.at = error.code == Code::not_leader ? error.detail : "";
+  op.outcome = error.code == Code::outcome_unknown ? linear::Outcome::unknown : linear::Outcome::fail;
+}
+
+// --- what goes wrong ---------------------------------------------------------------------------------
+
+void QuorumWorld::set_up() {
+  for (auto& host : hosts) start(*host);
+  const bool ruled = wait(
+      [this] {
+        for (size_t p = 0; p < ids_.size(); ++p)
+          if (leader(p) == nullptr) return false;
+        return true;
+      },
+      8s);
+  if (!ruled) violation("nobody was elected in a quiet world:" + describe());
+}
+
+void QuorumWorld::plan_strike() {
+  scheduler.after(20ms + some(600ms), [this] {
+    if (!striking_) return;
+    strike();
+    plan_strike();
+  });
+}
+
+void QuorumWorld::strike() {
+  const size_t p = random_.below(ids_.size());
+  auto* victim = hosts[random_.below(hosts.size())].get();
+  if (auto* l = leader(p); l != nullptr && random_.chance(0.5)) victim = l;  // half of it hits a leader
+  auto& other = *hosts[random_.below(hosts.size())];
+  const auto revive = [this, victim] {
+    scheduler.after(some(1500ms), [this, victim] {
+      if (striking_) start(*victim);
+    });
+  };
+  std::vector<Fn> strikes;
+  if (chaos_.kill) strikes.emplace_back([&] { kill(*victim), revive(); });
+  if (chaos_.power) {
+    strikes.emplace_back([&] { power_cut(*victim), revive(); });
+    if (random_.chance(0.1))  // all at once
+      strikes.emplace_back([&] {
+        for (auto& host : hosts) {
+          power_cut(*host);
+          scheduler.after(some(800ms), [this, h = host.get()] {
+            if (striking_) start(*h);
+          });
+        }
+      });
+  }
+  if (chaos_.crash_at_effect)
+    strikes.emplace_back([&] {
+      victim->process.arm_crash(1 + random_.below(40));
+      revive();
+    });
+  if (chaos_.pause) strikes.emplace_back([&] { victim->process.pause(some(random_.chance(0.5) ? 300ms : 2s)); });
+  if (chaos_.cut) {
+    strikes.emplace_back([&] { network.cut(victim->id.name, other.id.name); });
+    strikes.emplace_back([&] { network.cut_both(victim->id.name, other.id.name); });
+    strikes.emplace_back([&] { network.cut(victim->id.name, "*"); });
+    strikes.emplace_back([&] { network.cut("*", victim->id.name); });
+    strikes.emplace_back([&] { network.heal(); });
+  }
+  if (chaos_.coord_faults) {
+    strikes.emplace_back([&] { coord.expire(victim->id.name); });
+    strikes.emplace_back([&] { coord.cut(victim->id.name); });
+    strikes.emplace_back([&] { coord.heal(); });
+  }
+  if (chaos_.coord_outage) strikes.emplace_back([&] { coord.outage(some(3s)); });
+  if (chaos_.fail_sync)
+    strikes.emplace_back([&] { victim->medium.faults().fail_sync = random_.chance(0.3) ? 0.05 : 0; });
+  if (chaos_.resign)
+    strikes.emplace_back([&] {
+      if (victim->process.alive() && victim->node)
+        victim->node->resign(
+            p, random_.chance(0.5) ? voters_[p][random_.below(voters_[p].size())].assignment : model::AssignmentId{});
+    });
+  // Somebody who is down comes up in the end, or nothing goes on.
+  strikes.emplace_back([&] { start(*hosts[random_.below(hosts.size())]); });
+  strikes[random_.below(strikes.size())]();
+  if (chaos_.cut && random_.chance(0.3)) scheduler.after(some(1s), [this] { network.heal(), coord.heal(); });
+}
+
+void QuorumWorld::stop_faults() {
+  striking_ = false;
+  network.faults() = {};
+  coord.faults() = {};
+  coord.faults().session_timeout = 2s;
+  times.slow = 0;
+  network.heal();
+  coord.heal();
+  for (auto& host : hosts) {
+    host->process.arm_crash(0);
+    host->medium.faults() = {};
+    start(*host);
+  }
+}
+
+Verdict QuorumWorld::run() {
+  set_up();
+  if (chaos_.lossy) {
+    const auto often = [this](double most) {
+      return random_.chance(0.5) ? most * static_cast<double>(random_.below(1000)) / 1000 : 0;
+    };
+    auto& net = network.faults();
+    net.lose = often(0.03), net.lose_answer = often(0.03), net.late = often(0.02), net.duplicate = often(0.03);
+    net.reorder = often(0.1), net.slow = often(0.1);
+    net.slow_max = random_.chance(0.3) ? 400ms : 50ms;
+  }
+  if (chaos_.coord_faults) {
+    auto& c = coord.faults();
+    c.lose_request = c.lose_read = 0.03, c.lose_reply = 0.08, c.late_change = 0.03, c.lose_watch = 0.2;
+    c.lag_spike = 0.05;
+  }
+  if (chaos_.slow_disk) times.slow = 0.02;
+  start_clients();
+  striking_ = true;
+  plan_strike();
+  scheduler.run_for(chaos_.lasts);
+  finish();
+  return verdict();
+}
+
+// --- the end -----------------------------------------------------------------------------------------
+
+void QuorumWorld::finish() {
+  if (!violation_.empty()) return;
+  stop_faults();
+  for (auto& host : hosts) wait([&] { return !host->process.paused(); }, 5s);
+  // What dies of an earlier fault now comes back.
+  const auto all_up = [this] {
+    for (auto& host : hosts) start(*host);
+    return true;
+  };
+  for (size_t p = 0; p < ids_.size() && violation_.empty(); ++p) {
+    if (wait([&] { return all_up() && leader(p) != nullptr; }, kSettles)) continue;
+    violation("nobody leads though the faults have stopped:" + describe());
+  }
+  if (!violation_.empty()) return;
+  // Clients get through, each with an answer that says ok.
+  const auto from = operations_.size();
+  const bool through = wait(
+      [&] {
+        size_t done = 0;
+        for (size_t i = from; i < operations_.size(); ++i)
+          done += operations_[i].outcome == linear::Outcome::ok && operations_[i].op != linear::Kind::get ? 1 : 0;
+        return done >= 4 * chaos_.clients;
+      },
+      6s);
+  if (!through) return violation("writes do not go through after the faults:" + describe());
+  asking_ = false;
+  scheduler.run_for(kAnswerWithin + 100ms);
+  for (size_t p = 0; p < ids_.size() && violation_.empty(); ++p) compare(p);
+  if (violation_.empty()) check_history();
+}
+
+// All replicas have the same log and the same records.
+void QuorumWorld::compare(size_t p) {
+  const auto level = [&] {
+    const auto* first = hosts.front()->node->replica(p);
+    return std::all_of(hosts.begin(), hosts.end(), [&](const auto& host) {
+      if (!host->process.alive() || !host->node) return false;
+      const auto* r = host->node->replica(p);
+      return r != nullptr && r->log().end() == first->log().end() && r->log().durable() == r->log().end() &&
+             r->log().commit() == r->log().end().lsn;
+    });
+  };
+  if (!wait(level, 8s)) return violation("the replicas' logs do not become the same:" + describe());
+  std::vector<std::pair<std::string, std::string>> expected;
+  for (auto& host : hosts) {
+    std::vector<std::pair<std::string, std::string>> rows;
+    store::ScanRange range;
+    range.tombstones = true;
+    range.records_max = 1000;
+    auto& e = host->node->engine();
+    const auto visible = e.quorum_log(ids_[p]);
+    if (!visible || visible->visible != visible->end.lsn)
+      return violation(host->id.name + " does not show all that is committed");
+    const auto end = e.scan(ids_[p], range, [&](std::string_view key, const store::Found& found) {
+      rows.emplace_back(key,
+                        std::string(found.version.view()) + (found.deleted ? "-" : "+") + std::string(found.value));
+      return true;
+    });
+    if (!end || end->more) return violation(host->id.name + " cannot be read in the end");
+    if (host == hosts.front())
+      expected = std::move(rows);
+    else if (rows != expected)
+      return violation(host->id.name + " holds other records than " + hosts.front()->id.name + " in the end");
+  }
+}
+
+// Each key's history, that of before and that of after the faults.
+void QuorumWorld::check_history() {
+  const auto verdict = linear::check(operations_);
+  if (verdict.kind == linear::Verdict::Kind::violated) violation("not linearizable: " + verdict.text);
+  if (verdict.kind == linear::Verdict::Kind::undecided) violation("the history was not decided: " + verdict.text);
+}
+
+}  // namespace cantle::sim
