@@ -126,7 +126,7 @@ ToyReply ElectionNode::open(const ToyOpen& o) {
   auto& r = *replicas_[o.partition];
   if (!r.election->admits(o.epoch)) return {false, r.election->floor(), {host_.starts}, 0};
   step(r, LeaderMet{o.epoch, o.leader, o.server, o.life});
-  if (r.election->follows() != o.epoch) return {false, {}, {host_.starts}, 0};  // of an older life
+  if (r.election->follows() < o.epoch) return {false, {}, {host_.starts}, 0};  // of an older life
   r.pipe = o.epoch;
   return {true, {}, {host_.starts}, 0};
 }

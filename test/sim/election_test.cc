@@ -125,6 +125,38 @@ Verdict run_one_way(uint64_t seed) {
 }
 const Simulation one_way("election_one_way", run_one_way);
 
+// In a quiet world: how long nobody can write when a leader dies, and when it hands over.
+Verdict run_quiet(uint64_t seed) {
+  auto options = options_of(seed);
+  options.servers = std::max<size_t>(3, options.servers);
+  ElectionWorld w(seed, options);
+  w.set_up();
+  w.run(w.some(2s));
+  const size_t p = w.partitions() - 1;
+  auto* leader = w.leader(p);
+  if (leader == nullptr) return w.violation("nobody leads a quiet world"), w.verdict();
+  const bool dies = seed % 2 == 0;
+  const auto& chosen = *w.hosts()[leader == w.hosts()[0].get() ? 1 : 0];
+  w.wait([&] { return w.level(*leader, p, chosen); }, 1s);
+  if (dies)
+    w.kill(*leader);
+  else
+    w.resign(*leader, p, &chosen);
+  const auto before = w.committed(p);
+  const Duration most = dies ? 1000ms : 150ms;
+  if (!w.wait([&] { return w.leader(p) != nullptr && w.committed(p) > before; }, most))
+    w.violation(dies ? "a dead leader was not replaced in time" : "a hand-over was not done in time");
+  if (!dies && w.violated().empty() && w.leader(p) != &chosen) w.violation("not the chosen one leads");
+  w.run(3s);
+  w.finish();
+  return w.verdict();
+}
+const Simulation quiet("election_quiet", run_quiet);
+
+TEST(SimElection, a_dead_leader_is_replaced_and_a_hand_over_is_done_in_time) {
+  run_seeds("election quiet", 300, run_quiet);
+}
+
 TEST(SimElection, sim_s35_leaders_go_on_through_an_outage_of_the_coordination_service) {
   run_seeds("election s35", 300, run_outage);
 }

@@ -1,6 +1,7 @@
 #include "test/sim/election_world.h"
 
 #include <algorithm>
+#include <tuple>
 
 #include "test/sim/election_node.h"
 
@@ -94,12 +95,17 @@ model::Epoch ElectionWorld::epoch(size_t partition) const {
   return text ? coord::parse_government(*text)->epoch : model::Epoch{};
 }
 
+bool ElectionWorld::level(const ElectionHost& host, size_t partition, const ElectionHost& other) const {
+  const auto& voters = voters_[partition];
+  return std::any_of(voters.begin(), voters.end(), [&](const model::Voter& v) {
+    return v.server == other.id && host.node->level(partition, v.assignment);
+  });
+}
+
 void ElectionWorld::resign(ElectionHost& host, size_t partition, const ElectionHost* successor) {
   model::AssignmentId to;
-  if (successor != nullptr)
-    for (const auto& v : voters_[partition])
-      if (v.server == successor->id) to = v.assignment;
-  if (!to.none() && !host.node->level(partition, to)) to = {};
+  for (const auto& v : voters_[partition])
+    if (successor != nullptr && v.server == successor->id && level(host, partition, *successor)) to = v.assignment;
   host.node->resign(partition, to);
 }
 
@@ -203,7 +209,7 @@ void ElectionWorld::disturb_once() {
       for (auto& host : hosts_)
         if (leads(*host, p)) victim = host.get();
     auto& other = *hosts_[random_.below(hosts_.size())];
-    switch (random_.below(17)) {
+    switch (random_.below(18)) {
       case 0: kill(*victim); break;
       case 1: victim->process.arm_crash(1 + random_.below(30)); break;
       case 2:
@@ -228,6 +234,17 @@ void ElectionWorld::disturb_once() {
       case 15:
         if (leads(*victim, p)) resign(*victim, p, random_.chance(0.7) && &other != victim ? &other : nullptr);
         break;
+      case 17: {  // the way is congested, and then there is none
+        const auto usual = std::pair(network_.faults().slow, network_.faults().slow_max);
+        network_.faults().slow = 0.6;
+        network_.faults().slow_max = 450ms;
+        scheduler_.after(some(600ms), [this, victim, usual] {
+          if (!disturbing_) return;
+          std::tie(network_.faults().slow, network_.faults().slow_max) = usual;
+          network_.cut_both(victim->id.name, "*");
+        });
+        break;
+      }
       case 16: {  // all the others lose their power for a moment
         const auto back = some(150ms);
         for (auto& host : hosts_) {

@@ -91,6 +91,8 @@ class ElectionWorld {
   size_t committed(size_t partition) const { return histories_[partition].size(); }
   uint64_t leaderships(size_t partition) const { return led_[partition].size(); }
   model::Epoch epoch(size_t partition) const;
+  // `other` has everything that the leader `host` has, durable.
+  bool level(const ElectionHost& host, size_t partition, const ElectionHost& other) const;
   void resign(ElectionHost& host, size_t partition, const ElectionHost* successor);
   void start(ElectionHost& host);
   void kill(ElectionHost& host) { host.process.kill(); }
