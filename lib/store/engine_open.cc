@@ -461,9 +461,14 @@ base::Status Replay::settle() {
       auto& q = *log->quorum;
       q.commit = std::min(std::max(q.commit, std::exchange(q.recovered, {})), log->end.lsn);
       TRY(e_.let_in(*log));
+      // Recovery may have read from further back than the next one has to.
+      q.dirty = q.dirty || !needs_of(log->row).empty();
     }
   }
-  if (rebuild_) TRY(e_.apply_now());
+  if (rebuild_) {
+    TRY(e_.apply_now());
+    while (!e_.pending.empty()) TRY(e_.apply_now());  // of quorum logs, what had to wait for room
+  }
   if (!doubted_ && !rebuild_) return ok();
   TRY_ASSIGN(auto txn, e_.index->begin());
   if (rebuild_) {
@@ -480,7 +485,8 @@ base::Status Replay::settle() {
       row->log_start = log->row.log_start;
       row->applied = log->row.applied = log->quorum ? log->quorum->visible : log->end;
     }
-    if (log->quorum) row->quorum = log->row.quorum = e_.quorum_row(*log);
+    // Only where all that is visible is applied: else it would say that what is in the overlay need not be read again.
+    if (log->quorum && rebuild_) row->quorum = log->row.quorum = e_.quorum_row(*log);
     TRY(write_tenure(*txn, *row));
   }
   for (const auto& note : e_.pending.divides) {

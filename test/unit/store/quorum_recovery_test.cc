@@ -336,6 +336,33 @@ TEST(QuorumDamage, a_block_that_cannot_be_read_is_unknown_and_the_log_goes_on_be
   }
 }
 
+// What recovery finds damaged is said in the row; what it let in, and nobody applied yet, is read again by the next
+// one.
+TEST(QuorumDamage, what_was_let_in_in_front_of_damage_is_there_after_another_crash) {
+  QuorumStore s;
+  ASSERT_TRUE(s.open());
+  ASSERT_TRUE(s.create_quorum(1, 1));
+  uint64_t fourth = 0;
+  for (int i = 1; i <= 5; i++) {
+    if (i == 4) fourth = s.engine->status().head.offset;
+    ASSERT_TRUE(s.build(1, "k" + std::to_string(i), "v"));
+    s.run();
+    ASSERT_TRUE(i != 4 || s.commit(3));  // the fifth says so
+  }
+  s.kill();
+  s.disk.crash();
+  s.disk.flip(kSegment, fourth + 4);
+  for (int life = 0; life < 4; life++) {
+    ASSERT_TRUE(s.open());
+    EXPECT_EQ(s.all(1), (Rows{{"k1", "v"}, {"k2", "v"}, {"k3", "v"}})) << life;
+    EXPECT_FALSE(s.log().whole);
+    EXPECT_EQ(s.log().end.lsn.value, 5U);
+    if (life == 2) s.settle();
+    s.kill();
+    s.disk.crash();
+  }
+}
+
 TEST(QuorumDamage, of_the_last_block_the_header_says_where_the_log_ends) {
   Damaged s;
   s.disk.flip(kSegment, s.at[4] + kFrameAndHeader);
