@@ -113,6 +113,7 @@ void Engine::Impl::write_images(Done done) {
     if (row.state == RowState::aside) rows.push_back(row);
   const auto parts_n = static_cast<uint32_t>(std::max<size_t>(1, (rows.size() + kImageTenures - 1) / kImageTenures));
   image_wanted = false;
+  auto first = std::make_shared<uint64_t>(0);
   for (uint32_t i = 0; i < parts_n; i++) {
     RootImage image;
     image.has_tenures = true;
@@ -121,10 +122,12 @@ void Engine::Impl::write_images(Done done) {
     const auto from = rows.begin() + static_cast<ptrdiff_t>(i * kImageTenures);
     const auto to = rows.begin() + static_cast<ptrdiff_t>(std::min<size_t>(rows.size(), (i + 1) * kImageTenures));
     image.tenures.assign(std::make_move_iterator(from), std::make_move_iterator(to));
-    Done then = i + 1 < parts_n ? Done() : Done([this, done](const base::Status& s) {
-      if (s) image_segment = journal->durable().segment;
+    Done then = [this, done, first, is_first = i == 0, is_last = i + 1 == parts_n](const base::Status& s) {
+      if (is_first) *first = journal->durable().segment;
+      if (!is_last) return;
+      if (s) image_segment = *first;  // all of its parts are needed
       if (done) done(s);
-    });
+    };
     add_local(model::BlockKind::root_image, {}, {}, encode_image(image), std::move(then));
   }
 }

@@ -3,7 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include "lib/store/divide.h"
 #include "lib/store/journal_format.h"
+#include "lib/store/rows.h"
 #include "test/unit/store/engine_fixture.h"
 
 namespace cantle::store {
@@ -399,6 +401,60 @@ TEST(Recovery, a_log_that_no_longer_reaches_back_is_not_whole_after_a_rebuild) {
   ASSERT_TRUE(s.engine->find(partition(1)));
   EXPECT_FALSE(s.engine->find(partition(1))->whole);
   EXPECT_EQ(s.engine->log_end(partition(1))->lsn.value, 200U);
+}
+
+// A list of tenures that spans two segments: the first of its parts is needed as long as the last is.
+TEST(Recovery, a_list_of_tenures_in_parts_is_kept_whole) {
+  constexpr uint32_t kTenures = kImageTenures + 100;
+  Store s;
+  s.config.segment_bytes = 2 << 20;
+  s.config.overlay_bytes = 16 << 20;
+  s.config.retention_bytes = 1;
+  ASSERT_TRUE(s.open());
+  ASSERT_TRUE(s.create(1, 1));
+  s.kill();
+  {
+    auto index = std::move(*s.factory.open());
+    auto txn = std::move(*index->begin());
+    auto meta = *read_meta(*txn).value();
+    for (uint32_t i = 0; i < kTenures; i++) {
+      TenureRow row;
+      row.partition.bytes = {0xff, static_cast<uint8_t>(i >> 8), static_cast<uint8_t>(i)};
+      row.assignment = assignment(1);
+      row.parts = {{{meta.next_extent++}, {}}};
+      ExtentRow pieces;
+      pieces.pieces.push_back({{}, row.partition, row.assignment, "", {}});
+      ASSERT_TRUE(write_extent(*txn, row.parts[0].extent, pieces));
+      ASSERT_TRUE(write_tenure(*txn, row));
+    }
+    ASSERT_TRUE(write_meta(*txn, meta));
+    ASSERT_TRUE(txn->commit());
+  }
+  ASSERT_TRUE(s.open());
+  const auto head = [&] { return s.engine->status().head; };
+  const auto fill = [&](size_t bytes) { ASSERT_TRUE(s.write(1, "fill", std::string(bytes, 'x'))); };
+  ASSERT_TRUE(s.write(1, "first", "1"));
+  const auto before = head().offset;
+  s.pass(std::chrono::seconds(6));
+  const auto image = head().offset - before;
+  ASSERT_GT(image, 200U << 10);
+  // The next is written at a place in the next segment where the first part finds room and the second does not.
+  while (head().segment == 1) fill(100 << 10);
+  while (head().offset + image - image / 60 < s.config.segment_bytes) fill(1000);
+  ASSERT_EQ(head().segment, 2U);
+  s.pass(std::chrono::seconds(6));
+  ASSERT_EQ(head().segment, 3U);
+  for (int i = 0; i < 10; i++) {
+    fill(1000);
+    s.pass(std::chrono::seconds(6));
+  }
+  while (head().segment < 6) fill(100 << 10);  // faster than the next checkpoint: what was let go is used again
+  s.kill();
+  s.disk.crash();
+  s.files.clear();
+  ASSERT_TRUE(s.open());
+  EXPECT_TRUE(s.engine->report().index_rebuilt);
+  EXPECT_EQ(s.engine->tenures().size(), kTenures + 1);
 }
 
 }  // namespace
