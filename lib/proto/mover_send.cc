@@ -80,14 +80,14 @@ void MoverStream::read_more(Instant now, Effects& out) {
 }
 
 void MoverStream::on(LogRead in, Effects& out) {
-  if (phase_ != Phase::sending || in.ticket == 0) return;
-  if (in.ticket == again_ticket_) {
+  if (in.ticket == 0) return;
+  if (in.ticket == again_ticket_) {  // whatever the stream does by now: the next such read waits for this one
     again_ticket_ = 0;
     for (auto& item : items_)
       if (item.again_ticket == in.ticket) return on_again(item, std::move(in), out);
-    return fill(in.now, out);  // it was confirmed meanwhile
+    return advance(in.now, out);  // it was confirmed meanwhile
   }
-  if (in.ticket != read_ticket_) return;
+  if (phase_ != Phase::sending || in.ticket != read_ticket_) return;
   read_ticket_ = 0;
   switch (in.end) {
     case ReadEnd::batch:

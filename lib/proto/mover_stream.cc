@@ -134,7 +134,8 @@ void MoverStream::on(const SnapshotOpened& in, Effects& out) {
 
 void MoverStream::on(const Began& in, Effects& out) {
   if (phase_ != Phase::opening || in.ticket != ticket_) return;
-  unanswered_ = 0;
+  --unanswered_;  // a question may still be out
+  last_sent_ = in.now;
   if (!in.reply) return fail(in.now, in.reply.error(), out);
   if (in.reply->heal != 0 && in.reply->heal != heal_seen_) return heal(in.reply->heal, in.now, out);
   if (mark_.snapshot == 0) {

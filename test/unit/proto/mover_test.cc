@@ -415,6 +415,67 @@ TEST(Mover, what_the_other_mover_does_not_speak_for_is_read_again_and_offered) {
   EXPECT_TRUE(MoverRig::holds_all(r.copy("p2"), r.truth()));
 }
 
+// The other mover speaks up while what was passed over is read again, and the stream comes to rest before that read
+// answers: what is passed over later is read again all the same.
+TEST(Mover, reads_again_after_an_earlier_such_read_answered_too_late) {
+  Rig r;
+  r.load(4, 3);
+  r.copy("p2").take(r.log);
+  r.down.insert(model::ServerId{"p3"});
+  auto view = r.make_view();
+  for (auto& p : view.peers) p.live = true;
+  std::optional<ReadLog> late;
+  r.swallow = [&](const Effect& e) {
+    const auto* read = std::get_if<ReadLog>(&e);
+    if (late || read == nullptr || read->until.value == 0 || read->stream.target != r.on("p2").id) return false;
+    late = *read;
+    return true;
+  };
+  r.feed(ViewSeen{r.now, view});
+  ASSERT_TRUE(r.run_until([&] { return late.has_value(); }, std::chrono::seconds(2)));
+  r.delivered = {{r.log[0].version, test::stamp(1100, 3), true}};
+  ASSERT_TRUE(r.run_until([&] { return r.stream("p2").caught_up; }, std::chrono::seconds(2)));
+  ASSERT_EQ(r.stream("p2").state, "idle");
+  LogRead answer;
+  answer.now = r.now;
+  answer.stream = late->stream;
+  answer.ticket = late->ticket;
+  answer.batch.through = point(4);
+  for (const auto& rec : r.log) answer.batch.foreign.push_back({{rec.key, rec.version}, test::line(rec)});
+  r.feed(answer);
+
+  // It lacks all it is offered: from then on what p3 stamped is left to p3, whose mover does not come.
+  r.load(200, 1);
+  r.load(4, 3);
+  ASSERT_LT(r.log[203].version, test::stamp(1300, 3));
+  r.logs_seen();
+  ASSERT_TRUE(r.run_until([&] { return r.stream("p2").caught_up; }, std::chrono::seconds(60))) << r.stream("p2").why;
+  EXPECT_TRUE(MoverRig::holds_all(r.copy("p2"), r.truth()));
+}
+
+// What it says of its own stamps is answered only after a snapshot was begun: nothing is waited for any more.
+TEST(Mover, a_question_answered_after_a_snapshot_began_is_an_answer_like_others) {
+  Rig r;
+  r.load(8);
+  std::optional<SendDigest> late;
+  r.swallow = [&](const Effect& e) {
+    const auto* question = std::get_if<SendDigest>(&e);
+    if (late || question == nullptr || !question->message.entries.empty() || question->to.name != "p2") return false;
+    late = *question;
+    return true;
+  };
+  r.view();
+  ASSERT_TRUE(r.run_until([&] { return late && r.mover->all_done(); }, std::chrono::seconds(5)));
+  r.load(8);
+  r.oldest = 15;
+  r.logs_seen();
+  ASSERT_TRUE(r.run_until([&] { return r.mover->all_done(); }, std::chrono::seconds(5)));
+  r.feed(Digested{r.now, late->stream, late->ticket, model::DigestReply{}});
+  r.run(2 * kAnswerWithin);
+  EXPECT_EQ(r.mover->counters().failures, 0u) << r.stream("p2").why;
+  EXPECT_GE(r.copy("p2").ingests, 1);
+}
+
 TEST(Mover, says_of_its_own_stamps_only_what_is_confirmed) {
   for (uint64_t seed = 1; seed <= 20; ++seed) {
     Rig r(seed);
