@@ -284,6 +284,7 @@ void MoverStream::on(const Digested& in, Effects& out) {
   if (lacking.empty()) {
     it->offer = Offer::none;
     it->foreign.clear();
+    let_go(*it, it->bytes);
     return advance(in.now, out);
   }
   const bool may_come = std::any_of(lacking.begin(), lacking.end(),
@@ -308,6 +309,7 @@ void MoverStream::send_lacking(Item& item, const std::vector<uint32_t>& indexes,
   shared_.counters.lacked += indexes.size();
   item.lacking = {std::make_shared<const std::string>(std::move(records)), static_cast<uint32_t>(indexes.size())};
   item.foreign.clear();
+  let_go(item, item.bytes - std::min(item.bytes, bytes));
   item.offer = Offer::sent;
   item.offer_again = {};
   send_offered(item, now, out);
@@ -351,7 +353,7 @@ void MoverStream::on(const Confirmed& in, Effects& out) {
   }
 }
 
-// What an item holds no more counts no more.
+// What an item holds no more counts no more: those in front of it may need the room, to be read again.
 void MoverStream::let_go(Item& item, size_t bytes) {
   bytes = std::min(bytes, item.bytes);
   item.bytes -= bytes;

@@ -453,6 +453,27 @@ TEST(Mover, reads_again_after_an_earlier_such_read_answered_too_late) {
   EXPECT_TRUE(MoverRig::holds_all(r.copy("p2"), r.truth()));
 }
 
+// What was passed over stands in front of more than a stream may have under way, all of it offered and found to be
+// there: it is read again all the same.
+TEST(Mover, what_was_found_to_be_there_is_not_under_way_any_more) {
+  Rig r;
+  const std::string large(600000, 'x');
+  for (const uint32_t there : {0u, 4u}) {  // of each eight: the others lack
+    SCOPED_TRACE(there);
+    r.load(4, 3);
+    for (int i = 0; i < 64; ++i) r.append("large" + std::to_string(r.clock++), 2, large);
+    for (size_t i = r.log.size() - 64; i < r.log.size(); ++i)
+      if (i % 8 >= there) r.copy("p2").take({r.log[i]});
+    r.down.insert(model::ServerId{"p3"});
+    auto view = r.make_view();
+    for (auto& p : view.peers) p.live = true;
+    r.feed(ViewSeen{r.now, view});
+    r.logs_seen();
+    ASSERT_TRUE(r.run_until([&] { return r.stream("p2").caught_up; }, std::chrono::seconds(60))) << r.stream("p2").why;
+    EXPECT_TRUE(MoverRig::holds_all(r.copy("p2"), r.truth()));
+  }
+}
+
 // What it says of its own stamps is answered only after a snapshot was begun: nothing is waited for any more.
 TEST(Mover, a_question_answered_after_a_snapshot_began_is_an_answer_like_others) {
   Rig r;
