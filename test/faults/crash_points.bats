@@ -181,11 +181,10 @@ fill_segments() {
   local point
   for point in $POINTS_SEGMENT; do
     wanted "$point" || continue
-    export CLUSTER_DIR=$BATS_TEST_TMPDIR/${point#*:}
     up --partd-arg --retention-mib=1 --partd-arg --retention-hours=0
     each "$point" fill_segments
     cluster_down
-    rm -f "$BATS_TEST_TMPDIR"/history.*
+    rm -rf "$CLUSTER_DIR" "$BATS_TEST_TMPDIR"/history.*
   done
 }
 
