@@ -25,6 +25,19 @@ bool Follower::follows(model::Epoch epoch, uint64_t generation) const {
   return leader_ && epoch == epoch_ && generation >= generation_;
 }
 
+// It was started again, or left, or the open did not come: the leader is told to begin anew.
+void Follower::ask_to_open(const model::Envelope& from, model::Epoch epoch, uint64_t generation, Effects& out) {
+  if (leader_ && epoch <= epoch_) return;  // a former pipe's
+  out.emplace_back(SendAck{.to = {from.from, from.from_assignment},
+                           .epoch = epoch,
+                           .generation = generation,
+                           .refused = {},
+                           .gap = true,
+                           .error = "the pipe is not open",
+                           .durable = {},
+                           .commit = log_.commit()});
+}
+
 void Follower::open(Instant now, CallId call, const model::PipeOpen& m, Effects& out) {
   if (m.epoch < epoch_ || (m.epoch == epoch_ && m.generation <= generation_)) {
     out.emplace_back(AnswerOpen{call, passed()});
@@ -88,17 +101,7 @@ void Follower::truncated(const base::Status& status, Effects& out) {
 
 void Follower::block(Instant now, CallId call, const BlockHeader& h, const model::PipeBlock& m, Effects& out) {
   if (!follows(m.epoch, m.generation)) {
-    // It was restarted, or the open did not come: the leader is told to begin anew.
-    if (!leader_ || m.epoch > epoch_) {
-      out.emplace_back(SendAck{.to = {m.envelope.from, m.envelope.from_assignment},
-                               .epoch = m.epoch,
-                               .generation = m.generation,
-                               .refused = {},
-                               .gap = true,
-                               .error = "the pipe is not open",
-                               .durable = {},
-                               .commit = log_.commit()});
-    }
+    ask_to_open(m.envelope, m.epoch, m.generation, out);
     out.emplace_back(Release{call});
     return;
   }
@@ -186,7 +189,8 @@ void Follower::durable(Effects& out) {
 }
 
 void Follower::commit(Instant now, const model::PipeCommit& m, Effects& out) {
-  if (!follows(m.epoch, m.generation) || opening_ || cutting_ || faulted_) return;
+  if (!follows(m.epoch, m.generation)) return ask_to_open(m.envelope, m.epoch, m.generation, out);
+  if (opening_ || cutting_ || faulted_) return;
   told_commit_ = std::max(told_commit_, m.commit);
   if (m.agreed.lsn > agreed_ && log_.recent(m.agreed.lsn) == m.agreed) agreed_ = m.agreed.lsn;
   learn(out);

@@ -59,6 +59,7 @@ class Follower {
     uint64_t generation = 0;
   };
   bool follows(model::Epoch epoch, uint64_t generation) const;
+  void ask_to_open(const model::Envelope& from, model::Epoch epoch, uint64_t generation, Effects& out);
   void answer_when_quiet(Effects& out);
   void take(const Early& block, Effects& out);
   void take_early(Effects& out);

@@ -59,7 +59,7 @@ void QuorumReplica::join(Instant now, election::Effects effects, Out& out) {
     } else if (auto* seal = std::get_if<election::Seal>(&effect)) {
       stop_leading(now, "it promises a higher epoch", out);
       Effects rest;
-      follower_.leave(rest);
+      if (follower_.epoch() < seal->promised) follower_.leave(rest);  // else it follows who was elected meanwhile
       pass(now, rest, out);
       out.emplace_back(std::move(*seal));
     } else if (auto* say = std::get_if<election::Say>(&effect)) {
@@ -281,8 +281,8 @@ void QuorumReplica::opened(Instant now, const Hop& peer, Epoch epoch, uint64_t g
   pass(now, effects, out);
 }
 
-void QuorumReplica::point_found(Instant now, const Hop& peer, Epoch epoch, uint64_t generation, const base::Result<LogPoint>& point,
-                                Out& out) {
+void QuorumReplica::point_found(Instant now, const Hop& peer, Epoch epoch, uint64_t generation,
+                                const base::Result<LogPoint>& point, Out& out) {
   now_ = now;
   auto* leader = leading();
   if (leader == nullptr || leader->epoch() != epoch) return;

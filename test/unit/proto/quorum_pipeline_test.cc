@@ -170,6 +170,17 @@ TEST(Follower, AnswersAnOpenWhenAllIsDurable) {  // S5
   EXPECT_EQ(r.got<AnswerOpen>()->reply->end, at(2, 10));
 }
 
+TEST(Follower, WhoHasNoPipeAsksForOne) {
+  // It left, and nothing is written: the leader's commit notice is all that comes.
+  FollowerRig r(at(1, 9), Lsn{9}, table({{1, 1}}));
+  r.open(2, 1, 9);
+  r.follower.leave(r.out);
+  r.out.clear();
+  r.follower.commit(r.now, {r.envelope(), Epoch{2}, 1, Lsn{9}, at(1, 9)}, r.out);
+  ASSERT_NE(r.got<SendAck>(), nullptr);
+  EXPECT_FALSE(r.got<SendAck>()->error.empty());
+}
+
 TEST(Follower, WhatCameTooEarlyIsTakenInItsTurn) {
   FollowerRig r(at(1, 9), Lsn{9}, table({{1, 1}}));
   r.open(2, 1, 9);
