@@ -61,6 +61,12 @@ constexpr Mutant kMutants[] = {
     {"grant_without_acceptance", "election", "a lease from voters that did not accept the leader"},
     {"answer_names_nothing", "election", "a voter that promised more does not say so"},
     {"lease_from_answer", "election", "a lease is counted from an answer's arrival"},
+    {"commit_alone", "quorum", "the leader commits what it alone has durable"},
+    {"commit_before_own_sync", "quorum", "committed on others, and not durable at the leader"},
+    {"count_older_epochs", "quorum", "copies of older epochs are counted before the epoch start is (S14)"},
+    {"ack_before_sync_at_follower", "quorum", "a follower acknowledges what is not durable (S5)"},
+    {"open_before_sync", "quorum", "a follower says that it has what is not durable (S5)"},
+    {"read_without_lease", "quorum", "a leader reads whatever its lease says (S7)"},
 };
 
 // What the child tells: which seed it is at, and what it saw.

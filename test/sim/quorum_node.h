@@ -61,6 +61,7 @@ class QuorumNode {
   void fatal(const std::string& why);
   template <class Message>
   void call(Replica& r, const model::Hop& to, model::Epoch epoch, uint64_t generation, Message message);
+  void check_durable(const Replica& r, const model::LogPoint& point);
   void send_block(const model::ServerId& to, BlockMessage message);
   void news();
 
