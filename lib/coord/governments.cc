@@ -83,8 +83,8 @@ struct Gathered {
   Done<std::vector<model::Vote>> done;
 
   // What was removed between two reads is not there.
-  void failed(base::Error e) {
-    if (e.code != Code::not_found) error = std::move(e);
+  void failed(const base::Error& e) {
+    if (e.code != Code::not_found) error = e;
   }
   void one_less() {
     if (--left > 0) return;
@@ -102,13 +102,13 @@ void Governments::read_votes(const std::string& d, model::Region region, Done<st
   const auto path = layout_.quorums(d, region);
   session_.children(path, nullptr, [this, alive = alive_, all, path](Result<Children> tokens) {
     if (!*alive) return;
-    if (!tokens) all->failed(std::move(tokens).error());
+    if (!tokens) all->failed(tokens.error());
     for (const auto& token : tokens ? tokens->names : std::vector<std::string>{}) {
       ++all->left;
       const auto below = path + "/" + token;
       session_.children(below, nullptr, [this, alive, all, below](Result<Children> names) {
         if (!*alive) return;
-        if (!names) all->failed(std::move(names).error());
+        if (!names) all->failed(names.error());
         for (const auto& name : names ? names->names : std::vector<std::string>{}) {
           ++all->left;
           session_.get(below + "/" + name, nullptr, [alive, all](Result<Node> node) {
@@ -117,7 +117,7 @@ void Governments::read_votes(const std::string& d, model::Region region, Done<st
             if (vote)
               all->votes.push_back(std::move(*vote));
             else
-              all->failed(std::move(vote).error());
+              all->failed(vote.error());
             all->one_less();
           });
         }
