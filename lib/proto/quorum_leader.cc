@@ -41,7 +41,7 @@ Leader::Leader(model::Hop self, model::Epoch epoch, model::Voters voters, Log& l
 
 void Leader::begin(Instant now, Effects& out) {
   now_ = now;
-  Batch start;
+  Gathered start;
   start.id = ++last_batch_;
   start.first = log_.end().lsn.next();
   start.records = 1;
@@ -121,7 +121,7 @@ void Leader::built(Instant now, BatchId id, const base::Result<Placed>& placed, 
   now_ = now;
   const auto it = building_.find(id);
   CHECK(it != building_.end());
-  Batch batch = std::move(it->second);
+  Gathered batch = std::move(it->second);
   building_.erase(it);
   if (!placed) {
     uncommitted_bytes_ -= batch.bytes;
@@ -203,7 +203,7 @@ void Leader::expire(Instant now, Effects& out) {
     waiting_bytes_ -= it->bytes;
     it = waiting_.erase(it);
   }
-  std::erase_if(requests_, [&](const Request& r) {
+  std::erase_if(requests_, [&](const InBlock& r) {
     if (now < r.deadline) return false;
     out.emplace_back(Reply{r.id, base::fail(unknown("no majority of the replicas had it in time"))});
     return true;

@@ -53,6 +53,20 @@ constexpr uint32_t kNoQuorumRetryMs = 100;
 
 enum class Pipeline : uint8_t { chain, star };
 
+// A write that is in a block, and a block that is not built yet.
+struct InBlock {
+  RequestId id = 0;
+  model::Lsn last;
+  base::Instant deadline;
+};
+struct Gathered {
+  BatchId id = 0;
+  model::Lsn first;
+  uint32_t records = 0;
+  size_t bytes = 0;
+  std::vector<InBlock> requests;
+};
+
 class Leader {
  public:
   Leader(model::Hop self, model::Epoch epoch, model::Voters voters, Log& log, Pipeline pipeline);
@@ -131,23 +145,11 @@ class Leader {
     model::LogPoint end;
     size_t bytes = 0;
   };
-  struct Request {
-    RequestId id = 0;
-    model::Lsn last;
-    base::Instant deadline;
-  };
   struct Waiting {
     RequestId id = 0;
     uint32_t records = 0;
     size_t bytes = 0;
     base::Instant deadline;
-  };
-  struct Batch {
-    BatchId id = 0;
-    model::Lsn first;
-    uint32_t records = 0;
-    size_t bytes = 0;
-    std::vector<Request> requests;
   };
 
   Peer* find(const model::Hop& hop);
@@ -185,12 +187,12 @@ class Leader {
   bool serving_ = false, stopped_ = false;
   BatchId last_batch_ = 0;
   std::optional<BatchId> starting_;  // the epoch start's batch
-  std::optional<Batch> batch_;
-  std::map<BatchId, Batch> building_;
+  std::optional<Gathered> batch_;
+  std::map<BatchId, Gathered> building_;
   std::deque<Kept> kept_;
   size_t kept_bytes_ = 0, uncommitted_bytes_ = 0;
   std::deque<Kept> uncommitted_;
-  std::deque<Request> requests_;  // in blocks, by LSN
+  std::deque<InBlock> requests_;  // in blocks, by LSN
   std::deque<Waiting> waiting_;   // outside the log
   size_t waiting_bytes_ = 0;
   base::Instant told_at_{};  // when a block last told the commit
