@@ -4,7 +4,6 @@
 
 #include "lib/base/check.h"
 #include "lib/base/log.h"
-#include "lib/base/testing.h"
 #include "lib/store/engine_impl.h"
 #include "lib/wire/block.h"
 
@@ -290,7 +289,6 @@ base::Status write_blocks(Disk& disk, const std::string& path, const std::vector
     TRY(file->truncate(at));
     TRY(file->sync());
   }
-  CRASH_POINT("quorum.cut_written");
   TRY(disk.rename(aside, path));
   return disk.sync_dir(kTrashDir);
 }
