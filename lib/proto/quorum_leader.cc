@@ -48,7 +48,7 @@ void Leader::begin(Instant now, Effects& out) {
   starting_ = start.id;
   out.emplace_back(Build{start.id, model::BlockKind::epoch_start, epoch_, start.first, log_.commit()});
   building_.emplace(start.id, std::move(start));
-  for (auto& peer : peers_) open(now, peer, out);
+  for (auto& peer : peers_) open(peer, out);
 }
 
 // --- requests ------------------------------------------------------------------------------------
@@ -215,7 +215,7 @@ void Leader::tick(Instant now, Effects& out) {
   if (stopped_) return;
   expire(now, out);
   for (auto& peer : peers_)
-    if (peer.state == PeerState::waiting && now >= peer.again) open(now, peer, out);
+    if (peer.state == PeerState::waiting && now >= peer.again) open(peer, out);
   for (size_t i = 0; i < peers_.size(); ++i) {
     auto& peer = peers_[i];
     const bool sends = peer.state == PeerState::joined || peer.state == PeerState::trailing;

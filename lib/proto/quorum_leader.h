@@ -103,7 +103,7 @@ class Leader {
   bool building() const { return !building_.empty(); }  // a Build is not answered yet
   // Replicas, itself among them, that can take a block now.
   size_t reachable() const;
-  bool has_majority() const { return majority(reachable()); }
+  bool has_majority() const { return reachable() >= model::majority(voters_.size()); }
   base::Instant next_tick() const;
 
   enum class PeerState : uint8_t { waiting, opening, finding, cutting, trailing, joined, outside, faulted };
@@ -119,13 +119,12 @@ class Leader {
   struct Flight {
     model::LogPoint end;
     base::Instant sent;
-    size_t bytes = 0;
   };
   struct Peer {
     model::Hop hop;
     PeerState state = PeerState::waiting;
     uint64_t generation = 0;
-    base::Instant again{};  // open, or notice
+    base::Instant again{};  // to open it, or to read for it
     base::Duration backoff = kReopenFirst;
     model::LogPoint end;      // as its open said
     model::LogPoint matched;  // sent from behind here
@@ -153,14 +152,12 @@ class Leader {
   };
 
   Peer* find(const model::Hop& hop);
-  bool majority(size_t n) const { return n >= voters_.size() / 2 + 1; }
   bool takes_writes() const;
   void gather(const Waiting& w, Effects& out);
   void close_batch(Effects& out);
   void take_waiting(Effects& out);
-  void open(base::Instant now, Peer& peer, Effects& out);
-  void reopen(base::Instant now, Peer& peer, std::string why, Effects& out);
-  void match(base::Instant now, Peer& peer, Effects& out);
+  void open(Peer& peer, Effects& out);
+  void reopen(base::Instant now, Peer& peer, std::string why);
   void start_sending(base::Instant now, Peer& peer, const model::LogPoint& from, Effects& out);
   void go_on(base::Instant now, Peer& peer, Effects& out);
   bool kept_from(const model::Lsn& first) const;

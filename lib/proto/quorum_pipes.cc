@@ -38,7 +38,7 @@ std::vector<Leader::PeerStatus> Leader::peers() const {
 
 // --- where the logs part ---------------------------------------------------------------------------
 
-void Leader::open(Instant, Peer& peer, Effects& out) {
+void Leader::open(Peer& peer, Effects& out) {
   peer.state = PeerState::opening;
   peer.generation = ++generation_;
   peer.flight.clear();
@@ -46,7 +46,7 @@ void Leader::open(Instant, Peer& peer, Effects& out) {
   out.emplace_back(SendOpen{peer.hop, epoch_, peer.generation, log_.commit()});
 }
 
-void Leader::reopen(Instant now, Peer& peer, std::string why, Effects&) {
+void Leader::reopen(Instant now, Peer& peer, std::string why) {
   std::erase(order_, static_cast<size_t>(&peer - peers_.data()));
   peer.state = PeerState::waiting;
   peer.why = std::move(why);
@@ -62,10 +62,10 @@ void Leader::opened(Instant now, const model::Hop& hop, uint64_t generation,
   Peer* peer = find(hop);
   if (stopped_ || peer == nullptr || peer->generation != generation) return;
   if (peer->state != PeerState::opening && peer->state != PeerState::cutting) return;
-  if (!reply) return reopen(now, *peer, reply.error().text, out);
+  if (!reply) return reopen(now, *peer, reply.error().text);
   if (reply->refused.value != 0) {
     out.emplace_back(MetPromise{reply->refused});
-    return reopen(now, *peer, "it promised epoch " + std::to_string(reply->refused.value), out);
+    return reopen(now, *peer, "it promised epoch " + std::to_string(reply->refused.value));
   }
   if (reply->faulted) {
     peer->why = "it wants an operator";
@@ -95,7 +95,7 @@ void Leader::point_found(Instant now, const model::Hop& hop, uint64_t generation
     return;
   if (!point) {
     peer->why = point.error().text;
-    if (point.error().code != Code::not_found) return reopen(now, *peer, peer->why, out);
+    if (point.error().code != Code::not_found) return reopen(now, *peer, peer->why);
     peer->state = PeerState::outside;
     out.emplace_back(Say{base::Level::warn, "outside the session",
                          peer->hop.server.name + " needs a snapshot: " + point.error().text});
@@ -109,7 +109,7 @@ void Leader::point_found(Instant now, const model::Hop& hop, uint64_t generation
     out.emplace_back(Faulted{peer->hop.server.name + ": " + peer->why});
     return;
   }
-  if (std::exchange(peer->cut, true)) return reopen(now, *peer, "its log was not cut where we asked", out);
+  if (std::exchange(peer->cut, true)) return reopen(now, *peer, "its log was not cut where we asked");
   peer->state = PeerState::cutting;
   out.emplace_back(SendCut{peer->hop, epoch_, peer->generation, peer->end, *point});
 }
@@ -160,8 +160,8 @@ void Leader::old_sent(Instant now, const model::Hop& hop, uint64_t generation,
         Say{base::Level::warn, "outside the session", peer->hop.server.name + " needs a snapshot: " + peer->why});
     return;
   }
-  if (!sent) return reopen(now, *peer, sent.error().text, out);
-  for (const auto& end : *sent) peer->flight.push_back({end, now, 0});
+  if (!sent) return reopen(now, *peer, sent.error().text);
+  for (const auto& end : *sent) peer->flight.push_back({end, now});
   if (sent->empty())
     peer->again = now + kReopenFirst;
   else
@@ -173,7 +173,7 @@ void Leader::send_kept(Instant now, Peer& peer, const Lsn& from, Effects& out) {
   for (const auto& block : kept_) {
     if (block.first < from) continue;
     out.emplace_back(SendBlock{peer.hop, {}, epoch_, peer.generation, log_.commit(), block.end.lsn});
-    peer.flight.push_back({block.end, now, block.bytes});
+    peer.flight.push_back({block.end, now});
     peer.matched = block.end;
   }
 }
@@ -186,7 +186,7 @@ void Leader::send_new(Instant now, const Kept& block, Effects& out) {
   for (const size_t at : order_) {
     auto& peer = peers_[at];
     route.push_back(peer.hop);
-    peer.flight.push_back({block.end, now, block.bytes});
+    peer.flight.push_back({block.end, now});
     peer.matched = block.end;
   }
   told_at_ = now;
@@ -259,7 +259,7 @@ void Leader::take_out(Instant now, Peer& peer, std::string why, Effects& out) {
   const auto at = std::find(order_.begin(), order_.end(), static_cast<size_t>(&peer - peers_.data()));
   std::vector<size_t> behind;
   if (pipeline_ == Pipeline::chain && at != order_.end()) behind.assign(at + 1, order_.end());
-  reopen(now, peer, std::move(why), out);
+  reopen(now, peer, std::move(why));
   // What went through it may not have reached those behind it.
   for (const size_t i : behind) {
     peers_[i].resent = {};

@@ -37,7 +37,6 @@ QuorumReplica::~QuorumReplica() = default;
 // --- the election ----------------------------------------------------------------------------------
 
 void QuorumReplica::elect(Instant now, const election::Input& input, Out& out) {
-  now_ = now;
   join(now, election_.step(now, input), out);
 }
 
@@ -121,15 +120,10 @@ void QuorumReplica::pass(Instant now, Effects& effects, Out& out) {
 // --- time ------------------------------------------------------------------------------------------
 
 void QuorumReplica::tick(Instant now, Out& out) {
-  now_ = now;
   tell_log(now, out);
   elect_at_ = now + election::kTick;
   join(now, election_.step(now, election::Tick{}), out);
-  if (auto* leader = leading()) {
-    Effects effects;
-    leader->tick(now, effects);
-    pass(now, effects, out);
-  }
+  at_leader(now, out, [&](Leader& leader, Effects& effects) { leader.tick(now, effects); });
 }
 
 Instant QuorumReplica::next_tick() const {
@@ -143,6 +137,15 @@ void QuorumReplica::tell_log(Instant now, Out& out) {
   if (state.token == told_.token && state.moving == told_.moving) return;
   told_ = state;
   join(now, election_.step(now, state), out);
+}
+
+template <class Act>
+void QuorumReplica::at_leader(Instant now, Out& out, Act act, std::optional<Epoch> epoch) {
+  auto* leader = leading();
+  if (leader == nullptr || (epoch && leader->epoch() != *epoch)) return;
+  Effects effects;
+  act(*leader, effects);
+  pass(now, effects, out);
 }
 
 // --- messages --------------------------------------------------------------------------------------
@@ -159,7 +162,6 @@ bool QuorumReplica::admit(Instant now, const model::Envelope& envelope, Epoch ep
 }
 
 void QuorumReplica::open(Instant now, CallId call, const model::PipeOpen& m, Out& out) {
-  now_ = now;
   if (!admit(now, m.envelope, m.epoch, out)) {
     out.emplace_back(AnswerOpen{call, refusal(election_.floor())});
     return;
@@ -170,7 +172,6 @@ void QuorumReplica::open(Instant now, CallId call, const model::PipeOpen& m, Out
 }
 
 void QuorumReplica::cut(Instant now, CallId call, const model::PipeCut& m, Out& out) {
-  now_ = now;
   if (!admit(now, m.envelope, m.epoch, out)) {
     out.emplace_back(AnswerOpen{call, refusal(election_.floor())});
     return;
@@ -182,7 +183,6 @@ void QuorumReplica::cut(Instant now, CallId call, const model::PipeCut& m, Out& 
 
 void QuorumReplica::block(Instant now, CallId call, const model::BlockHeader& header, const model::PipeBlock& m,
                           Out& out) {
-  now_ = now;
   if (!admit(now, m.envelope, m.epoch, out)) {
     out.emplace_back(SendAck{.to = {m.envelope.from, m.envelope.from_assignment},
                              .epoch = m.epoch,
@@ -201,7 +201,6 @@ void QuorumReplica::block(Instant now, CallId call, const model::BlockHeader& he
 }
 
 void QuorumReplica::commit(Instant now, const model::PipeCommit& m, Out& out) {
-  now_ = now;
   if (!admit(now, m.envelope, m.epoch, out)) return;
   Effects effects;
   follower_.commit(now, m, effects);
@@ -209,28 +208,17 @@ void QuorumReplica::commit(Instant now, const model::PipeCommit& m, Out& out) {
 }
 
 void QuorumReplica::ack(Instant now, const model::PipeAck& m, Out& out) {
-  now_ = now;
-  auto* leader = leading();
-  if (leader == nullptr) return;
-  Effects effects;
-  leader->acked(now, m, effects);
-  pass(now, effects, out);
+  at_leader(now, out, [&](Leader& leader, Effects& effects) { leader.acked(now, m, effects); });
 }
 
 void QuorumReplica::link_lost(Instant now, const model::ServerId& server, Out& out) {
-  now_ = now;
-  auto* leader = leading();
-  if (leader == nullptr) return;
-  Effects effects;
-  leader->link_lost(now, server, effects);
-  pass(now, effects, out);
+  at_leader(now, out, [&](Leader& leader, Effects& effects) { leader.link_lost(now, server, effects); });
 }
 
 // --- answers ---------------------------------------------------------------------------------------
 
 void QuorumReplica::built(Instant now, BatchId batch, Epoch epoch, const base::Result<Leader::Placed>& placed,
                           Out& out) {
-  now_ = now;
   Effects effects;
   if (leader_ && leader_->epoch() == epoch) {
     leader_->built(now, batch, placed, effects);
@@ -245,14 +233,13 @@ void QuorumReplica::built(Instant now, BatchId batch, Epoch epoch, const base::R
 }
 
 void QuorumReplica::take_failed(Instant now, const LogPoint& end, const base::Error& error, Out& out) {
-  now_ = now;
   Effects effects;
   follower_.take_failed(end, error, effects);
   pass(now, effects, out);
 }
 
 void QuorumReplica::durable(Instant now, const LogPoint& point, Out& out) {
-  now_ = progress_at_ = now;
+  progress_at_ = now;
   log_.durable(point);
   Effects effects;
   if (auto* leader = leading())
@@ -263,7 +250,6 @@ void QuorumReplica::durable(Instant now, const LogPoint& point, Out& out) {
 }
 
 void QuorumReplica::truncated(Instant now, const base::Status& status, Out& out) {
-  now_ = now;
   Effects effects;
   follower_.truncated(status, effects);
   pass(now, effects, out);
@@ -271,34 +257,29 @@ void QuorumReplica::truncated(Instant now, const base::Status& status, Out& out)
 
 void QuorumReplica::opened(Instant now, const Hop& peer, Epoch epoch, uint64_t generation,
                            const base::Result<model::PipeOpenReply>& reply, Out& out) {
-  now_ = now;
-  auto* leader = leading();
-  if (leader == nullptr || leader->epoch() != epoch) return;
-  // It obeys: what it answers to beacons counts for this epoch from now on.
-  if (reply && reply->refused.value == 0) beacons_.accepted_by(peer.server, reply->incarnation, partition_, epoch);
-  Effects effects;
-  leader->opened(now, peer, generation, reply, effects);
-  pass(now, effects, out);
+  at_leader(
+      now, out,
+      [&](Leader& leader, Effects& effects) {
+        // It obeys: what it answers to beacons counts for this epoch from now on.
+        if (reply && reply->refused.value == 0)
+          beacons_.accepted_by(peer.server, reply->incarnation, partition_, epoch);
+        leader.opened(now, peer, generation, reply, effects);
+      },
+      epoch);
 }
 
 void QuorumReplica::point_found(Instant now, const Hop& peer, Epoch epoch, uint64_t generation,
                                 const base::Result<LogPoint>& point, Out& out) {
-  now_ = now;
-  auto* leader = leading();
-  if (leader == nullptr || leader->epoch() != epoch) return;
-  Effects effects;
-  leader->point_found(now, peer, generation, point, effects);
-  pass(now, effects, out);
+  at_leader(
+      now, out, [&](Leader& leader, Effects& effects) { leader.point_found(now, peer, generation, point, effects); },
+      epoch);
 }
 
 void QuorumReplica::old_sent(Instant now, const Hop& peer, Epoch epoch, uint64_t generation,
                              const base::Result<std::vector<LogPoint>>& sent, Out& out) {
-  now_ = now;
-  auto* leader = leading();
-  if (leader == nullptr || leader->epoch() != epoch) return;
-  Effects effects;
-  leader->old_sent(now, peer, generation, sent, effects);
-  pass(now, effects, out);
+  at_leader(
+      now, out, [&](Leader& leader, Effects& effects) { leader.old_sent(now, peer, generation, sent, effects); },
+      epoch);
 }
 
 // --- clients ---------------------------------------------------------------------------------------
@@ -312,7 +293,6 @@ base::Error QuorumReplica::not_leader() const {
 }
 
 void QuorumReplica::write(Instant now, RequestId request, uint32_t records, size_t bytes, Instant deadline, Out& out) {
-  now_ = now;
   auto* leader = leading();
   if (leader == nullptr) {
     out.emplace_back(Reply{request, base::fail(not_leader())});
@@ -324,12 +304,7 @@ void QuorumReplica::write(Instant now, RequestId request, uint32_t records, size
 }
 
 void QuorumReplica::flush(Instant now, Out& out) {
-  now_ = now;
-  auto* leader = leading();
-  if (leader == nullptr) return;
-  Effects effects;
-  leader->flush(now, effects);
-  pass(now, effects, out);
+  at_leader(now, out, [&](Leader& leader, Effects& effects) { leader.flush(now, effects); });
 }
 
 base::Status QuorumReplica::may_read(Instant now) const {

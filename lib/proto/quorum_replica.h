@@ -119,6 +119,9 @@ class QuorumReplica {
   void lead(base::Instant now, const election::Lead& e, Out& out);
   void stop_leading(base::Instant now, const std::string& why, Out& out);
   void tell_log(base::Instant now, Out& out);
+  // What is for the one who leads now, at that epoch if one is named: an answer may be a former one's.
+  template <class Act>
+  void at_leader(base::Instant now, Out& out, Act act, std::optional<model::Epoch> epoch = std::nullopt);
   quorum::Leader* leading() { return leader_ && !leader_->stopped() ? leader_.get() : nullptr; }
 
   model::PartitionId partition_;
@@ -133,7 +136,7 @@ class QuorumReplica {
   quorum::Pipeline pipeline_;
   election::LogState told_;
   base::Instant progress_at_{};  // the disk had nothing to do, or did something
-  base::Instant now_{}, elect_at_{};
+  base::Instant elect_at_{};
 };
 
 }  // namespace cantle::proto
