@@ -121,6 +121,9 @@ struct SegmentInfo {
 std::string cut_path(const model::PartitionId& partition, const Frame& truncate);
 std::vector<JournalPosition> needs_of(const TenureRow& row);
 
+// The headers of a segment's frames, in order, past what cannot be read, until `see` says no. For the background.
+void each_header(Disk& disk, uint64_t segment, uint64_t limit, const std::function<bool(const Frame&)>& see);
+
 struct Engine::Impl {
   Impl(EngineParts p, const EngineConfig& c, Identity id);
   ~Impl();

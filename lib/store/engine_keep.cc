@@ -226,26 +226,33 @@ void Engine::Impl::retire() {
   }
 }
 
+void each_header(Disk& disk, uint64_t segment, uint64_t limit, const std::function<bool(const Frame&)>& see) {
+  auto file = disk.open(segment_path(segment), OpenMode::read);
+  if (!file) return;
+  SegmentScanner scanner(**file, segment, 0, limit);
+  scanner.headers_only();
+  for (;;) {
+    auto frame = scanner.look(false);
+    if (frame && !*frame) frame = scanner.search(0);
+    if (!frame || !*frame) break;
+    if (!see(**frame)) return;
+    scanner.pass(**frame);
+  }
+  (*file)->drop_cache();
+}
+
 // What a segment from before the last start holds: its headers are read in the background.
 void Engine::Impl::learn(uint64_t number) {
   if (learning) return;
   learning = true;
   auto info = std::make_shared<SegmentInfo>();
   auto task = [number, info, &disk = parts.disk, limit = config.segment_bytes]() -> void {
-    auto file = disk.open(segment_path(number), OpenMode::read);
-    if (!file) return;
-    SegmentScanner scanner(**file, number, 0, limit);
-    scanner.headers_only();
-    for (;;) {
-      auto frame = scanner.look(false);
-      if (frame && !*frame) frame = scanner.search(0);
-      if (!frame || !*frame) break;
-      const auto& h = (*frame)->header;
+    each_header(disk, number, limit, [&info](const Frame& f) {
+      const auto& h = f.header;
       info->newest_ms = std::max(info->newest_ms, h.leader_ms);
       if (is_log_block(h.kind)) info->last[h.partition] = std::max(info->last[h.partition], h.last());
-      scanner.pass(**frame);
-    }
-    (*file)->drop_cache();
+      return true;
+    });
   };
   parts.executor.run(Lane::background, std::move(task), guarded([this, number, info] {
                        learning = false;

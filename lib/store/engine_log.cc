@@ -241,24 +241,18 @@ void Engine::Impl::learn_next(std::shared_ptr<Learning> work) {
   const uint64_t number = work->segments.front();
   work->segments.pop_front();
   auto task = [work, number, &disk = parts.disk, limit = config.segment_bytes] {
-    auto file = disk.open(segment_path(number), OpenMode::read);
-    if (!file) return;
-    SegmentScanner scanner(**file, number, 0, limit);
-    scanner.headers_only();
-    for (;;) {
-      auto frame = scanner.look(false);
-      if (frame && !*frame) frame = scanner.search(0);
-      if (!frame || !*frame) break;
-      const auto& f = **frame;
-      if (f.at.sequence >= work->before) return work->segments.clear();
+    each_header(disk, number, limit, [&work](const Frame& f) {
+      if (f.at.sequence >= work->before) {
+        work->segments.clear();
+        return false;
+      }
       const auto log = work->logs.find(f.header.partition);
       if (log != work->logs.end() && f.at.sequence >= log->second.first) {
         if (is_log_block(f.header.kind)) log->second.second.add(f.header.first, f.at);
         if (f.header.kind == BlockKind::truncate) log->second.second.cut(f.header.prev_lsn, f.at);
       }
-      scanner.pass(f);
-    }
-    (*file)->drop_cache();
+      return true;
+    });
   };
   parts.executor.run(Lane::background, std::move(task), guarded([this, work] { learn_next(work); }));
 }
