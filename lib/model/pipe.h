@@ -25,8 +25,11 @@
 
 namespace cantle::model {
 
+constexpr size_t kRouteMax = 32;  // replicas that one block goes through: voters, and who is to become one
+
 // One replica of a partition.
 struct Hop {
+  static constexpr size_t kListMax = kRouteMax;
   ServerId server;
   AssignmentId assignment;
   CANTLE_FIELDS(server, assignment)

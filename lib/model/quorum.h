@@ -4,6 +4,8 @@
 // A Government stands in the region's node and changes by compare-and-swap alone. Votes stand beside it while there is
 // an election. The messages are for beacons (one stream a pair of servers, whatever the number of partitions), for the
 // question whether others miss the leader, too, and for a leader that resigns.
+//
+// Limits: a list of a type with a kListMax is refused by the codec where it is longer (lib/wire/codec.h).
 #pragma once
 
 #include <algorithm>
@@ -20,8 +22,15 @@
 
 namespace cantle::model {
 
+constexpr size_t kVotersMax = 16;
+// Epochs that have a block in one log: one for each election that was followed by a write, since the table is there.
+constexpr size_t kEpochStartsMax = 65536;
+// Partitions that one beacon or answer names. One that would name more is not taken, so it grants and promises nothing.
+constexpr size_t kBeaconPartitionsMax = 65536;
+
 // An assignment that counts in a partition's majorities.
 struct Voter {
+  static constexpr size_t kListMax = kVotersMax;
   uint32_t slot = 0;
   ServerId server;
   AssignmentId assignment;
@@ -29,8 +38,6 @@ struct Voter {
   friend bool operator==(const Voter&, const Voter&) = default;
 };
 using Voters = std::vector<Voter>;
-
-constexpr size_t kVotersMax = 16;
 
 constexpr size_t majority(size_t voters) { return voters / 2 + 1; }
 inline const Voter* find_voter(const Voters& voters, const AssignmentId& assignment) {
@@ -88,6 +95,7 @@ struct Vote {
 
 // One for each epoch that has a block in the log.
 struct EpochStart {
+  static constexpr size_t kListMax = kEpochStartsMax;
   Epoch epoch;
   Lsn first;
   CANTLE_FIELDS(epoch, first)
@@ -96,6 +104,7 @@ struct EpochStart {
 
 // An epoch of one partition, where a message is about many.
 struct PartitionEpoch {
+  static constexpr size_t kListMax = kBeaconPartitionsMax;
   PartitionId partition;
   Epoch epoch;
   CANTLE_FIELDS(partition, epoch)
@@ -103,6 +112,7 @@ struct PartitionEpoch {
 };
 // A leader that no longer leads: its lease of that epoch and of all before is over.
 struct Released {
+  static constexpr size_t kListMax = kBeaconPartitionsMax;
   PartitionId partition;
   Epoch epoch;
   AssignmentId successor;  // a hand-over's: it alone seals at once

@@ -19,6 +19,7 @@
 //   * Unknown fields are passed over and counted (unknown_fields()); missing ones keep their default.
 //   * str and bin are taken for one another. A wrong type, a number out of range, an id of a wrong length,
 //     trailing bytes, more than kFieldsMax fields: malformed, with the path of the field in the text.
+//   * A list of a type that has a kListMax is no longer than that: malformed, before any of it is kept.
 //   * What an enum's number means is not checked here: its owner does.
 //
 // Include it in .cc files only. Another type gets overloads of put() and get() found through its namespace.
@@ -69,6 +70,12 @@ struct AnyVisitor {
 template <class T>
 concept Fields = requires(T& t, AnyVisitor v) {
   t.each_field(v);
+};
+
+// A type that says how long a list of it may be.
+template <class T>
+concept Limited = requires {
+  { T::kListMax } -> std::convertible_to<size_t>;
 };
 
 template <class T>
@@ -274,6 +281,9 @@ template <class T>
 bool get(codec::Decoder& d, std::vector<T>& v) {
   uint32_t count = 0;
   if (!d.in.array(&count)) return d.wrong("array");
+  if constexpr (codec::Limited<T>)
+    if (count > T::kListMax)
+      return d.bad("a list of " + std::to_string(count) + "; the limit is " + std::to_string(T::kListMax));
   v.clear();
   v.reserve(count < kReserveMax ? count : kReserveMax);
   for (uint32_t i = 0; i < count; ++i) {
