@@ -154,15 +154,15 @@ Verdict run_quiet(uint64_t seed) {
 const Simulation quiet("election_quiet", run_quiet);
 
 TEST(SimElection, a_dead_leader_is_replaced_and_a_hand_over_is_done_in_time) {
-  run_seeds("election quiet", 300, run_quiet);
+  run_seeds("election quiet", narrow(300), run_quiet);
 }
 
 TEST(SimElection, sim_s35_leaders_go_on_through_an_outage_of_the_coordination_service) {
-  run_seeds("election s35", 300, run_outage);
+  run_seeds("election s35", narrow(300), run_outage);
 }
 
 TEST(SimElection, sim_s21_a_one_way_cut_leaves_one_leader_and_no_elections) {
-  run_seeds("election s21", 300, run_one_way);
+  run_seeds("election s21", narrow(300), run_one_way);
 }
 
 TEST(SimElection, one_leader_an_epoch_one_lease_at_a_time_and_nothing_committed_is_lost) {

@@ -50,7 +50,7 @@ TEST(SimMetadata, sim_s27_a_swap_whose_answer_was_lost_destroys_nothing) {
 }
 
 TEST(SimMetadata, sim_s28_an_own_retry_is_no_conflict_and_is_made_once) {
-  run_seeds("metadata s28", 60, [](uint64_t seed) {
+  run_seeds("metadata s28", narrow(60), [](uint64_t seed) {
     MdWorld w(seed, quiet());
     w.set_up();
     w.network().faults().lose_answer = 0.5;
@@ -64,7 +64,7 @@ TEST(SimMetadata, sim_s28_an_own_retry_is_no_conflict_and_is_made_once) {
 }
 
 TEST(SimMetadata, sim_s30_the_last_holders_of_the_current_file_do_not_leave) {
-  run_seeds("metadata s30", 40, [](uint64_t seed) {
+  run_seeds("metadata s30", narrow(40), [](uint64_t seed) {
     MdWorld w(seed, quiet(4, 4));
     w.set_up();
     // m3 and m4 miss a change; then everybody is told to leave, while they come back.

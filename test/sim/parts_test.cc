@@ -1,6 +1,9 @@
 // The simulated world's own promises: what the simulations rest on.
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+#include <string>
+
 #include "test/sim/coord.h"
 #include "test/sim/network.h"
 #include "test/sim/process.h"
@@ -203,6 +206,19 @@ TEST(SimParts, a_session_cut_off_for_its_timeout_expires_and_an_outage_expires_n
   w.service.heal();
   w.s.run_for(1s);
   EXPECT_NE(w.sa->session_id(), old);
+}
+
+TEST(SimParts, a_narrow_simulation_runs_no_more_seeds_than_it_needs) {
+  const char* before = std::getenv("SEEDS");
+  const std::string kept = before ? before : "";
+  unsetenv("SEEDS");
+  EXPECT_EQ(seeds_to_run(narrow(20)), 20U);
+  setenv("SEEDS", "100", 1);
+  EXPECT_EQ(seeds_to_run(narrow(20)), 100U);
+  setenv("SEEDS", "20000", 1);
+  EXPECT_EQ(seeds_to_run(narrow(20)), kNarrowSeeds);
+  EXPECT_EQ(seeds_to_run(20), 20000U);
+  before ? setenv("SEEDS", kept.c_str(), 1) : unsetenv("SEEDS");
 }
 
 TEST(SimParts, the_past_can_come_back) {

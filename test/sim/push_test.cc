@@ -57,7 +57,7 @@ Verdict run_there_and_back(uint64_t seed) {
 const Simulation there_and_back("push_there_and_back", run_there_and_back);
 
 TEST(SimPush, s53_a_server_that_had_a_copy_before_is_filled_anew) {
-  run_seeds("push there and back", 20, run_there_and_back);
+  run_seeds("push there and back", narrow(20), run_there_and_back);
 }
 
 // S54: p1 is cut off from p2 and p3 and takes writes at level one; p4, which takes its place, is filled by a snapshot,
@@ -94,7 +94,9 @@ Verdict run_in_no_log(uint64_t seed) {
 }
 const Simulation in_no_log("push_in_no_log", run_in_no_log);
 
-TEST(SimPush, s54_what_is_in_no_log_goes_on_when_its_copy_goes) { run_seeds("push in no log", 20, run_in_no_log); }
+TEST(SimPush, s54_what_is_in_no_log_goes_on_when_its_copy_goes) {
+  run_seeds("push in no log", narrow(20), run_in_no_log);
+}
 
 }  // namespace
 }  // namespace cantle::sim

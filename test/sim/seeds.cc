@@ -156,10 +156,12 @@ uint64_t jobs_for(uint64_t count) {
 
 }  // namespace
 
-void run_seeds(const char* what, uint64_t default_count, const RunSeed& run) {
+uint64_t seeds_to_run(const SeedCount& count) { return std::min(number_from("SEEDS", count.usual), count.most); }
+
+void run_seeds(const char* what, const SeedCount& seeds, const RunSeed& run) {
   const bool one = std::getenv("SEED") != nullptr;
   const uint64_t first = one ? number_from("SEED", 1) : number_from("FIRST", 1);
-  const uint64_t count = one ? 1 : number_from("SEEDS", default_count);
+  const uint64_t count = one ? 1 : seeds_to_run(seeds);
   const uint64_t shown = number_from("FAILURES", kFailuresShown), jobs = jobs_for(count);
   const Tally all =
       jobs > 1 ? run_in_processes(first, count, jobs, shown, run) : run_range({first, count, 1, shown, one}, run);

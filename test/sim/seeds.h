@@ -5,8 +5,11 @@
 //     sim::run_seeds("push", 1000, [](uint64_t seed) { World w(seed); w.run(); return w.verdict(); });
 //   }
 //
-// Environment: SEED=17 runs that one alone; SEEDS=20000 how many; FIRST=1 the first; TRACE=1 prints events;
-// FAILURES=3 how many to show, a process; JOBS=n processes (otherwise one a processor), each with every n-th seed.
+//   run_seeds("push in no log", narrow(20), …);       // SEEDS counts for it up to kNarrowSeeds
+//
+// Environment: SEED=17 runs that one alone; SEEDS=20000 how many, of a narrow simulation at most kNarrowSeeds; FIRST=1
+// the first; TRACE=1 prints events; FAILURES=3 how many to show, a process; JOBS=n processes (otherwise one a
+// processor), each with every n-th seed.
 // Every kTwiceEvery-th seed is run twice and must give the same trace hash. A failure prints the seed
 // and the command that repeats it; after the first kFailuresShown a process ends.
 #pragma once
@@ -25,8 +28,18 @@ struct Verdict {
 
 using RunSeed = std::function<Verdict(uint64_t seed)>;
 
+// How many seeds a simulation runs without SEEDS, and how many at most. A narrow one forces one schedule or one special
+// world, so that its seeds differ in little, and more of them than that find nothing.
+constexpr uint64_t kNarrowSeeds = 2000;
+struct SeedCount {
+  SeedCount(uint64_t usual_, uint64_t most_ = UINT64_MAX) : usual(usual_), most(most_) {}
+  uint64_t usual, most;
+};
+inline SeedCount narrow(uint64_t usual) { return {usual, kNarrowSeeds}; }
+uint64_t seeds_to_run(const SeedCount& count);
+
 // Runs the seeds and reports failures to GoogleTest; prints seeds per second.
-void run_seeds(const char* what, uint64_t default_count, const RunSeed& run);
+void run_seeds(const char* what, const SeedCount& seeds, const RunSeed& run);
 
 // Simulations by name, for the mutants (mutants.h). A file registers its own with a namespace-scope object:
 //   const sim::Simulation push("push", run_push_world);
