@@ -314,12 +314,59 @@ void Chores::remove_dropped(TableAgent& agent, Table& table, std::shared_ptr<con
                   }
                   t->removing = true;
                   base::log(base::Level::notice, "table-removed", {{"table", name}, {"uuid", to_string(map->table)}});
-                  // /dropped/<uuid> stands already: it came with the transaction, and stays.
-                  remove_tree(host_.layout().table(t->agent->distribution()), [this, alive, name](base::Status) {
-                    if (!alive.lock()) return;
-                    if (auto* again = find(name)) again->removing = false;
-                  });
+                  remove_table(*t->agent);
                 });
+}
+
+// TableConfig goes when all else is gone: as long as it stands nobody makes a table of this name, so that nothing of
+// the next one is removed for this one's, and nothing of this one, an old government say, is taken for the next one's.
+// Until then `observed` stays, too: whoever goes on with a removal that was cut short asks it again.
+void Chores::remove_table(TableAgent& agent) {
+  const auto finish = [this, alive = std::weak_ptr<bool>(alive_), name = agent.name()] {
+    if (!alive.lock()) return;
+    if (auto* t = find(name)) t->removing = false;
+  };
+  const auto& d = agent.distribution();
+  const auto path = host_.layout().table(d);
+  const std::set<std::string> last{host_.layout().config(d), host_.layout().observed(d)};
+  host_.session().children(
+      path, nullptr,
+      [this, alive = std::weak_ptr<bool>(alive_), d, path, last, finish](base::Result<coord::Children> names) {
+        if (!alive.lock()) return;
+        if (!names) return finish();
+        auto left = std::make_shared<size_t>(1);
+        auto status = std::make_shared<base::Status>(base::ok());
+        const auto one_less = [this, left, status, d, finish](base::Status one) {
+          if (!one) *status = std::move(one);
+          if (--*left != 0) return;
+          // What is still there, another vote say, goes in the next round.
+          *status ? remove_last(d, finish) : finish();
+        };
+        for (const auto& name : names->names) {
+          if (last.contains(path + "/" + name)) continue;
+          ++*left;
+          remove_tree(path + "/" + name, one_less);
+        }
+        one_less(base::ok());
+      });
+}
+
+// All at once. /dropped/<uuid> came with the transaction, and stays.
+void Chores::remove_last(const std::string& d, std::function<void()> done) {
+  const auto& at = host_.layout();
+  host_.session().children(
+      at.observed(d), nullptr,
+      [this, alive = std::weak_ptr<bool>(alive_), d, done = std::move(done)](base::Result<coord::Children> servers) {
+        if (!alive.lock()) return;
+        if (!servers) return done();
+        std::vector<coord::Op> ops;
+        const auto& layout = host_.layout();
+        for (const auto& server : servers->names)
+          ops.emplace_back(coord::OpRemove{layout.observed(d, model::ServerId{server})});
+        for (const auto& last : {layout.observed(d), layout.config(d), layout.table(d)})
+          ops.emplace_back(coord::OpRemove{last});
+        host_.session().multi(std::move(ops), [done](base::Result<std::vector<coord::OpResult>>) { done(); });
+      });
 }
 
 }  // namespace cantle::meta

@@ -73,6 +73,8 @@ class Chores {
                      std::function<void(bool)> done);
   void sweep_regions(TableAgent& agent, Table& table, std::shared_ptr<const model::Metadata> map);
   void remove_dropped(TableAgent& agent, Table& table, std::shared_ptr<const model::Metadata> map);
+  void remove_table(TableAgent& agent);
+  void remove_last(const std::string& distribution, std::function<void()> done);
   // Removes what is under `path`, then `path`; children first.
   void remove_tree(const std::string& path, std::function<void(base::Status)> done);
   Table* find(const std::string& name);

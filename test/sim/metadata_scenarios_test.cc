@@ -278,6 +278,30 @@ TEST(SimMetadata, sim_s39_a_table_that_is_dropped_while_it_splits_leaves_no_task
   EXPECT_TRUE(w.wait([&] { return w.coord().value(task) == nullptr; }, 60s));
 }
 
+// Servers die while they remove it.
+void drop(MdWorld& w) {
+  if (told(w, {model::ops::DropTable{true}}, 6).what != Told::What::made) return w.violation("it could not be dropped");
+  for (const char* name : {"m1", "m2", "m3", "m4"})
+    w.host(name).process.arm_crash(1 + w.scheduler().random().below(60));
+  w.coord().faults().lose_reply = w.coord().faults().lose_request = 0.1;
+  w.scheduler().run_for(8s);
+  w.stop_faults();
+  if (!w.wait([&] { return w.coord().value(w.layout().table("1_t")) == nullptr; }, 60s))
+    return w.violation("something of a dropped table stays");
+  for (const auto& [path, node] : w.coord().tree())
+    if (path.find("/1_t") != std::string::npos) w.violation("of a dropped table there is still " + path);
+}
+
+TEST(SimMetadata, a_dropped_table_goes_though_servers_die_while_they_remove_it) {
+  run_seeds("metadata of dropped tables", narrow(60), [](uint64_t seed) {
+    MdWorld w(seed, quiet(4, 4));
+    w.set_up();
+    w.scheduler().run_for(3s);
+    drop(w);
+    return w.verdict();
+  });
+}
+
 TEST(SimMetadata, sim_s41_no_committed_map_has_a_hole_or_an_overlap) {
   run_seeds("metadata s41", 40, [](uint64_t seed) {
     MdOptions o;
