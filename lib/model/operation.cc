@@ -25,8 +25,7 @@ void Draft::changed(Partition partition) {
 
 base::Status apply(Draft& draft, const ops::CreateTable& op) {
   auto& file = draft.file;
-  if (op.keyspace != Keyspace::range || op.replication != Replication::push)
-    return refused("supported", "this version has range tables with push replication only");
+  if (op.keyspace != Keyspace::range) return refused("supported", "this version has range tables only");
   if (op.partitions.empty() || op.partitions.size() > kPartitionsAtCreation)
     return refused("limits", "a table begins with 1 to " + std::to_string(kPartitionsAtCreation) + " partitions");
   file.table = op.table;
@@ -110,6 +109,27 @@ base::Result<Draft> begin(const Metadata* before, std::span<const Operation> ope
   return Draft{std::move(file)};
 }
 
+namespace {
+
+template <class Op, class... Others>
+constexpr bool is_one_of = (std::is_same_v<Op, Others> || ...);
+
+// Who votes in a quorum table is changed by its leader before METADATA says so, and a split by its cut: METADATA alone
+// would take a voter away without anybody's knowing.
+base::Status supported(const Metadata& file, const Operation& operation) {
+  if (file.replication != Replication::quorum) return base::ok();
+  return std::visit(
+      []<class Op>(const Op&) -> base::Status {
+        if constexpr (is_one_of<Op, ops::SplitPartition, ops::Initialize, ops::FinalizeSplit, ops::AbortSplit>)
+          return refused("supported", "a partition of a quorum table cannot be split yet in this version");
+        if constexpr (is_one_of<Op, ops::Replace, ops::FinalizeMove, ops::CancelMove>)
+          return refused("supported", "a replica of a quorum table cannot be replaced yet in this version");
+        return base::ok();
+      },
+      operation);
+}
+
+}  // namespace
 }  // namespace detail
 
 base::Result<Metadata> apply(const Metadata* base, std::span<const Operation> operations, const ApplyContext& context) {
@@ -118,7 +138,8 @@ base::Result<Metadata> apply(const Metadata* base, std::span<const Operation> op
   draft.file.changes.push_back(context.change);
   if (draft.file.changes.size() > kChangeIdsMax) draft.file.changes.erase(draft.file.changes.begin());
   for (const auto& op : operations) {
-    auto done = std::visit([&](const auto& x) { return detail::apply(draft, x); }, op);
+    auto done = detail::supported(draft.file, op);
+    if (done) done = std::visit([&](const auto& x) { return detail::apply(draft, x); }, op);
     if (!done) return base::fail(std::move(done).error().wrap(operation_name(op)));
   }
   TRY(base != nullptr ? validate_change(*base, draft.file) : validate(draft.file));

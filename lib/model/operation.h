@@ -14,7 +14,8 @@
 //   invalid    it can hold on no base (a split point outside the interval, a server named twice), or the
 //              result breaks a rule of validate()
 //
-// What changes an entry sets its min_txnseq to the new txnseq.
+// What changes an entry sets its min_txnseq to the new txnseq. Of a quorum table no partition is split and no replica
+// replaced yet: invalid, rule `supported`.
 #pragma once
 
 #include <map>
@@ -191,6 +192,7 @@ std::string to_string(const Operation& operation);
 
 constexpr size_t kOperationsMax = 1000;  // in one transaction
 constexpr uint32_t kReplicasMax = 9;
+constexpr uint32_t kQuorumReplicasMax = 7;  // of a quorum table; an odd number
 constexpr size_t kPartitionsAtCreation = 16384;
 
 struct ApplyContext {

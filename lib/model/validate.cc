@@ -16,6 +16,8 @@ constexpr std::array kRules = {
     Rule{"format", "the file's format is one that this version writes"},
     Rule{"name", "the table has a valid name and a uuid"},
     Rule{"replicas", "k is between 1 and 9"},
+    Rule{"quorum",
+         "a quorum table has 1, 3, 5 or 7 replicas, all of them available, and nothing of it is split or moved yet"},
     Rule{"options", "options exist and have values they can have"},
     Rule{"chain", "txnseq grows by one, and each file names its predecessor and that one's hash"},
     Rule{"limits", "keys, lists and numbers stay below their limits"},
@@ -199,6 +201,15 @@ base::Status check_regions(const Metadata& file, const Partition& p) {
   return base::ok();
 }
 
+// Every assignment votes from the first map on, as there is nothing that it would have to be filled with.
+base::Status check_quorum(const Metadata& file, const Partition& p) {
+  if (file.replication != Replication::quorum) return base::ok();
+  const bool still = !p.split && p.moves.empty() &&
+                     std::all_of(p.assignments.begin(), p.assignments.end(),
+                                 [](auto& a) { return a.state == AssignmentState::available; });
+  return still ? base::ok() : broken("quorum", name_of(p) + " is being split, moved or filled");
+}
+
 base::Status check_partition(const Metadata& file, const Partition& p) {
   if (p.interval.begin.size() > kKeyMax || p.interval.end.size() > kKeyMax)
     return broken("limits", name_of(p) + ": a bound is longer than a key may be");
@@ -208,6 +219,7 @@ base::Status check_partition(const Metadata& file, const Partition& p) {
   TRY(check_split(file, p));
   TRY(check_txnseqs(file, p));
   TRY(check_ids(file, p));
+  TRY(check_quorum(file, p));
   return check_regions(file, p);
 }
 
@@ -220,6 +232,8 @@ base::Status check_head(const Metadata& file) {
   if (file.table.none()) return broken("name", "the table has no uuid");
   if (file.replicas < 1 || file.replicas > kReplicasMax)
     return broken("replicas", std::to_string(file.replicas) + " replicas");
+  if (file.replication == Replication::quorum && (file.replicas % 2 == 0 || file.replicas > kQuorumReplicasMax))
+    return broken("quorum", "a quorum table has 1, 3, 5 or 7 replicas, not " + std::to_string(file.replicas));
   for (const auto& [name, value] : file.options)
     if (auto valid = validate_option(name, value); !valid) return broken("options", valid.error().text);
   const bool first = file.txnseq.value == 1;

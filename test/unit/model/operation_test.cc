@@ -283,6 +283,90 @@ TEST_F(Story, a_table_is_created_once_and_whole) {
   EXPECT_EQ(attempt(bad, nullptr).error().detail, "supported");
 }
 
+// --- quorum tables -----------------------------------------------------------------------------------
+
+base::Result<Metadata> create_quorum(uint32_t replicas, base::Random& random) {
+  ops::CreateTable op;
+  op.name = "q";
+  op.table = TableUuid::draw(random);
+  op.replication = Replication::quorum;
+  op.replicas = replicas;
+  ops::NewPartition whole;
+  whole.id = PartitionId::draw(random);
+  for (uint32_t i = 0; i < replicas; i++)
+    whole.assignments.push_back({{"p" + std::to_string(i + 1)}, AssignmentId::draw(random)});
+  op.partitions = {whole};
+  const std::vector<Operation> list{op};
+  return apply(nullptr, list, {TxnId::draw(random), ChangeId::draw(random), ""});
+}
+
+TEST_F(Story, a_quorum_table_has_an_odd_number_of_replicas_that_all_vote_at_once) {
+  for (uint32_t k = 1; k <= kReplicasMax; k++) {
+    const auto made = create_quorum(k, random);
+    const bool may = k == 1 || k == 3 || k == 5 || k == 7;
+    ASSERT_EQ(made.has_value(), may) << k;
+    if (!may) {
+      EXPECT_EQ(made.error().code, Code::invalid);
+      EXPECT_EQ(made.error().detail, "quorum");
+      EXPECT_NE(made.error().text.find("1, 3, 5 or 7 replicas, not " + std::to_string(k)), std::string::npos);
+      continue;
+    }
+    EXPECT_EQ(made->replication, Replication::quorum);
+    for (const auto& a : made->partitions.front().assignments) EXPECT_EQ(a.state, AssignmentState::available);
+  }
+}
+
+TEST_F(Story, what_quorum_tables_cannot_do_yet_is_refused_by_name) {
+  now = *create_quorum(3, random);
+  const auto says = [&](const Operation& op, std::string_view what) {
+    const std::vector<Operation> list{op};
+    const auto next = apply(&now, list, {TxnId::draw(random), ChangeId::draw(random), std::string(32, 'h')});
+    ASSERT_FALSE(next) << to_string(op);
+    EXPECT_EQ(next.error().code, Code::invalid) << to_string(op);
+    EXPECT_EQ(next.error().detail, "supported") << to_string(op);
+    EXPECT_NE(next.error().text.find(what), std::string::npos) << next.error().text;
+  };
+  const auto attempt = AttemptId::draw(random);
+  const auto id = only().id;
+  says(split(), "cannot be split yet");
+  says(ops::Initialize{id, attempt}, "cannot be split yet");
+  says(ops::FinalizeSplit{id, attempt, {}}, "cannot be split yet");
+  says(ops::AbortSplit{id, attempt}, "cannot be split yet");
+  for (const bool dead : {false, true})
+    says(draw_replace(only(), only().assignments[1], {"p5"}, dead, random), "cannot be replaced yet");
+  says(ops::FinalizeMove{id, attempt}, "cannot be replaced yet");
+  says(ops::CancelMove{id, attempt}, "cannot be replaced yet");
+  // What does not touch who votes works as in any table.
+  must(ops::MarkAvailable{only().assignments[0].id, {"p1"}});
+  must(ops::SetOption{"read_level", "one"});
+  must(ops::DropTable{true});
+}
+
+TEST_F(Story, a_file_of_a_quorum_table_that_splits_moves_or_fills_is_none) {
+  const auto broken_rule = [&](const Metadata& file) {
+    const auto status = validate(file);
+    return status ? std::string() : status.error().detail;
+  };
+  must(split());
+  auto as_quorum = [&] {
+    auto file = now;
+    file.replication = Replication::quorum;
+    return file;
+  };
+  EXPECT_EQ(broken_rule(as_quorum()), "quorum");
+  must(ops::AbortSplit{only().id, only().split->attempt});
+  EXPECT_EQ(broken_rule(as_quorum()), "");
+  const auto move = draw_replace(only(), only().assignments[0], {"p5"}, true, random);
+  must(move);
+  EXPECT_EQ(broken_rule(as_quorum()), "quorum");
+  must(ops::CancelMove{only().id, move.attempt});
+  auto filling = as_quorum();
+  auto p = filling.partitions.front();
+  p.assignments[0].state = AssignmentState::initializing;
+  filling.partitions.put(std::move(p));
+  EXPECT_EQ(broken_rule(filling), "quorum");
+}
+
 TEST_F(Story, the_last_256_changes_are_remembered) {
   for (int i = 0; i < 300; i++) must(ops::SetOption{"read_level", i % 2 == 0 ? "one" : "majority"});
   EXPECT_EQ(now.changes.size(), kChangeIdsMax);
