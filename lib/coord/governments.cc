@@ -36,27 +36,40 @@ void Governments::swap(const std::string& d, model::Region region, int32_t versi
                  });
 }
 
+namespace {
+constexpr int kVoteTries = 4;  // of those that find no directory, or no vote to replace
+}
+
 void Governments::put_vote(const std::string& d, model::Region region, const model::Vote& vote,
                            Done<base::Nothing> done) {
-  session_.create(layout_.quorum(d, region, vote.token), "", CreateMode::persistent,
-                  [this, alive = alive_, d, region, vote, done = std::move(done)](Result<std::string> made) mutable {
-                    if (!*alive) return;
-                    if (!made && made.error().code != Code::exists) return done(base::fail(std::move(made).error()));
-                    create_vote(d, region, vote, false, std::move(done));
-                  });
+  make_vote(d, region, vote, kVoteTries, std::move(done));
+}
+
+void Governments::make_vote(const std::string& d, model::Region region, const model::Vote& vote, int tries,
+                            Done<base::Nothing> done) {
+  session_.create(
+      layout_.quorum(d, region, vote.token), "", CreateMode::persistent,
+      [this, alive = alive_, d, region, vote, tries, done = std::move(done)](Result<std::string> made) mutable {
+        if (!*alive) return;
+        if (!made && made.error().code != Code::exists) return done(base::fail(std::move(made).error()));
+        create_vote(d, region, vote, false, tries, std::move(done));
+      });
 }
 
 void Governments::create_vote(const std::string& d, model::Region region, const model::Vote& vote, bool instead,
-                              Done<base::Nothing> done) {
+                              int tries, Done<base::Nothing> done) {
   const auto path = layout_.vote(d, region, vote.token, vote.server);
   std::vector<Op> ops;
   if (instead) ops.emplace_back(OpRemove{path});
   ops.emplace_back(OpCreate{path, vote_text(vote), CreateMode::ephemeral});
   ops.push_back(ring(d));
-  session_.multi(std::move(ops), [this, alive = alive_, d, region, vote, instead,
+  session_.multi(std::move(ops), [this, alive = alive_, d, region, vote, instead, tries,
                                   done = std::move(done)](Result<std::vector<OpResult>> r) mutable {
     if (!*alive) return;
-    if (!r && r.error().code == Code::exists && !instead) return create_vote(d, region, vote, true, std::move(done));
+    const auto code = r ? Code{} : r.error().code;
+    if (code == Code::exists && !instead) return create_vote(d, region, vote, true, tries, std::move(done));
+    // The directory was swept in between, or the vote that was to be replaced has just gone with its session.
+    if (code == Code::not_found && tries > 1) return make_vote(d, region, vote, tries - 1, std::move(done));
     done(r ? ok() : base::fail(std::move(r).error()));
   });
 }

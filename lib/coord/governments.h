@@ -45,7 +45,7 @@ class Governments {
   void swap(const std::string& d, model::Region region, int32_t version, const model::Government& to,
             Done<int32_t> done);
   // It stands there with exactly this afterwards, as of this session: an own one of another session, or with another
-  // text, is made anew (S34).
+  // text, is made anew (S34). The directory of its token may be swept while it is empty: then that is made again, too.
   void put_vote(const std::string& d, model::Region region, const model::Vote& vote, Done<base::Nothing> done);
   // It does not stand there afterwards.
   void remove_vote(const std::string& d, model::Region region, const model::LogToken& token,
@@ -62,7 +62,9 @@ class Governments {
     std::function<void()> rung;
     uint64_t watch = 0;  // the one that counts: an older one that fires late is nobody's
   };
-  void create_vote(const std::string& d, model::Region region, const model::Vote& vote, bool instead,
+  void make_vote(const std::string& d, model::Region region, const model::Vote& vote, int tries,
+                 Done<base::Nothing> done);
+  void create_vote(const std::string& d, model::Region region, const model::Vote& vote, bool instead, int tries,
                    Done<base::Nothing> done);
   void arm(const std::string& d);
   Op ring(const std::string& d) const {

@@ -69,6 +69,14 @@ void Chores::tick(TableAgent& agent) {
     table.next_regions = now() + kRegionsEvery;
     sweep_regions(agent, table, map);
   }
+  if (now() >= table.next_rings) {
+    table.next_rings = now() + kRingsKept;
+    sweep_rings(agent, table);
+  }
+  if (now() >= table.next_quorums) {
+    table.next_quorums = now() + kQuorumsEvery;
+    sweep_quorums(agent, table, *map);
+  }
 }
 
 // --- driving ----------------------------------------------------------------------------------------------
@@ -177,52 +185,52 @@ void Chores::reconcile(TableAgent& agent, Table& table, std::shared_ptr<const mo
   const auto finish = [this, name = agent.name()] {
     if (auto* t = find(name)) t->reconciling = false;
   };
-  host_.session().children(
-      host_.layout().regions(agent.distribution()), nullptr,
-      [this, alive = std::weak_ptr<bool>(alive_), name = agent.name(), map,
-       finish](base::Result<coord::Children> names) {
-        if (!alive.lock()) return;
-        if (!names || find(name) == nullptr) return finish();
-        auto nodes = std::make_shared<std::vector<std::pair<model::Region, std::string>>>();
-        for (const auto& [region, node] : region_nodes(*map)) nodes->emplace_back(region, region_text(node));
-        auto there = std::make_shared<std::set<std::string>>(names->names.begin(), names->names.end());
-        write_regions(name, nodes, 0, kRegionsAtOnce, there, [this, alive, name, map, finish](bool done) {
-          if (!alive.lock() || find(name) == nullptr) return;
-          auto& its = *find(name)->agent;
-          const auto* file = its.current();
-          // Only if it is still this map that they follow.
-          if (!done || file == nullptr || file->map->txnid != map->txnid) return finish();
-          its.edit_config([](model::TableConfig& c) { c.regions_behind = false; },
-                          [finish](base::Status) { finish(); });
-        });
-      });
+  host_.session().children(host_.layout().regions(agent.distribution()), nullptr,
+                           [this, alive = std::weak_ptr<bool>(alive_), name = agent.name(), map,
+                            finish](base::Result<coord::Children> names) {
+                             if (!alive.lock()) return;
+                             if (!names || find(name) == nullptr) return finish();
+                             const auto writing = std::make_shared<Writing>();
+                             writing->map = map;
+                             for (auto& [region, node] : region_nodes(*map)) writing->nodes.emplace_back(region, node);
+                             writing->there = {names->names.begin(), names->names.end()};
+                             writing->writer = find(name)->agent->writer_token();
+                             write_regions(name, writing, 0, kRegionsAtOnce,
+                                           [this, alive, name, map, finish](bool done) {
+                                             if (!alive.lock() || find(name) == nullptr) return;
+                                             auto& its = *find(name)->agent;
+                                             const auto* file = its.current();
+                                             // Only if it is still this map that they follow.
+                                             if (!done || file == nullptr || file->map->txnid != map->txnid)
+                                               return finish();
+                                             its.edit_config([](model::TableConfig& c) { c.regions_behind = false; },
+                                                             [finish](base::Status) { finish(); });
+                                           });
+                           });
 }
 
 // In several multis; one that fails is halved, so that one conflict costs one region.
-void Chores::write_regions(const std::string& name,
-                           std::shared_ptr<std::vector<std::pair<model::Region, std::string>>> nodes, size_t at,
-                           size_t batch, std::shared_ptr<std::set<std::string>> there, std::function<void(bool)> done) {
-  if (at >= nodes->size()) return done(true);
+void Chores::write_regions(const std::string& name, std::shared_ptr<Writing> writing, size_t at, size_t batch,
+                           std::function<void(bool)> done) {
+  if (at >= writing->nodes.size()) return done(true);
   std::vector<coord::Op> ops;
   const auto& d = find(name)->agent->distribution();
-  const size_t end = std::min(nodes->size(), at + batch);
+  const size_t end = std::min(writing->nodes.size(), at + batch);
   for (size_t i = at; i < end; i++) {
-    const auto& [region, text] = (*nodes)[i];
-    if (there->contains(to_string(region)))
-      ops.emplace_back(coord::OpSet{host_.layout().region(d, region), text});
-    else
-      ops.emplace_back(coord::OpCreate{host_.layout().region(d, region), text});
+    const auto& [region, node] = writing->nodes[i];
+    append_region(ops, host_.layout(), d, *writing->map, region, node, writing->there.contains(to_string(region)),
+                  writing->writer);
   }
-  host_.session().multi(std::move(ops), [this, alive = std::weak_ptr<bool>(alive_), name, nodes, at, batch, end, there,
+  host_.session().multi(std::move(ops), [this, alive = std::weak_ptr<bool>(alive_), name, writing, at, batch, end,
                                          done = std::move(done)](base::Result<std::vector<coord::OpResult>> result) {
     if (!alive.lock() || find(name) == nullptr) return;
-    if (result) return write_regions(name, nodes, end, batch, there, done);
+    if (result) return write_regions(name, writing, end, batch, done);
     const bool ours = result.error().code == base::Code::exists || result.error().code == base::Code::not_found;
     if (!ours) return done(false);
-    if (batch > 1) return write_regions(name, nodes, at, batch / 2, there, done);
-    const auto region = to_string((*nodes)[at].first);
-    if (!there->erase(region)) there->insert(region);
-    write_regions(name, nodes, at, batch, there, done);
+    if (batch > 1) return write_regions(name, writing, at, batch / 2, done);
+    const auto region = to_string(writing->nodes[at].first);
+    if (!writing->there.erase(region)) writing->there.insert(region);
+    write_regions(name, writing, at, batch, done);
   });
 }
 
@@ -284,6 +292,83 @@ void Chores::remove_tree(const std::string& path, std::function<void(base::Statu
             else
               done(*status);
           });
+      });
+}
+
+// --- the bell, and votes -------------------------------------------------------------------------------------
+
+// Rings are in order: what was there a look ago is old. All of them in one multi, as each one that goes wakes whoever
+// watches the bell.
+void Chores::sweep_rings(TableAgent& agent, Table& table) {
+  if (table.hearing) return;
+  table.hearing = true;
+  const auto bell = host_.layout().bell(agent.distribution());
+  host_.session().children(
+      bell, nullptr,
+      [this, alive = std::weak_ptr<bool>(alive_), name = agent.name(), bell](base::Result<coord::Children> rings) {
+        if (!alive.lock()) return;
+        auto* t = find(name);
+        if (t == nullptr) return;
+        t->hearing = false;
+        if (!rings) return;
+        std::vector<coord::Op> old;
+        for (const auto& ring : rings->names)
+          if (ring <= t->heard && old.size() < kRingsRemovedAtOnce)
+            old.emplace_back(coord::OpRemove{bell + "/" + ring});
+        if (old.size() == kRingsRemovedAtOnce)
+          t->next_rings = now();  // there may be more that are as old
+        else
+          t->heard = rings->names.empty() ? std::string() : rings->names.back();
+        // Another one that sweeps, too: the next look finds what is left.
+        if (!old.empty()) host_.session().multi(std::move(old), [](base::Result<std::vector<coord::OpResult>>) {});
+      });
+}
+
+// A directory of votes stays when its last vote went with its session (Governments::remove_vote takes it along). One
+// that was empty at the look before, and where nothing came and went since, is nobody's; a vote that comes now keeps
+// it, as it has a child, or makes it again (Governments::put_vote).
+void Chores::sweep_quorums(TableAgent& agent, Table& table, const model::Metadata& map) {
+  if (table.tidying || map.replication != model::Replication::quorum) return;
+  table.tidying = true;
+  const auto tidying = std::make_shared<Tidying>();
+  for (const auto& [region, node] : region_nodes(map)) tidying->regions.push_back(region);
+  tidy_next(agent.name(), tidying);
+}
+
+void Chores::tidy_next(const std::string& name, std::shared_ptr<Tidying> tidying) {
+  auto* t = find(name);
+  if (t == nullptr) return;
+  if (tidying->at == tidying->regions.size()) {
+    t->tidying = false;
+    t->empty = std::move(tidying->empty);
+    return;
+  }
+  const auto path = host_.layout().quorums(t->agent->distribution(), tidying->regions[tidying->at++]);
+  host_.session().children(
+      path, nullptr,
+      [this, alive = std::weak_ptr<bool>(alive_), name, path, tidying](base::Result<coord::Children> tokens) {
+        if (!alive.lock()) return;
+        tidying->waiting = tokens ? tokens->names.size() : 0;
+        if (tidying->waiting == 0) return tidy_next(name, tidying);
+        for (const auto& token : tokens->names) tidy_token(name, path + "/" + token, tidying);
+      });
+}
+
+void Chores::tidy_token(const std::string& name, const std::string& path, std::shared_ptr<Tidying> tidying) {
+  host_.session().children(
+      path, nullptr,
+      [this, alive = std::weak_ptr<bool>(alive_), name, path, tidying](base::Result<coord::Children> votes) {
+        if (!alive.lock()) return;
+        const auto* t = find(name);
+        if (t != nullptr && votes && votes->names.empty()) {
+          const std::pair<int64_t, int32_t> is{votes->stat.czxid, votes->stat.cversion};
+          const auto before = t->empty.find(path);
+          if (before != t->empty.end() && before->second == is)
+            host_.session().remove(path, coord::kAnyVersion, [](base::Result<base::Nothing>) {});
+          else
+            tidying->empty[path] = is;
+        }
+        if (--tidying->waiting == 0) tidy_next(name, tidying);
       });
 }
 

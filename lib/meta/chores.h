@@ -4,6 +4,7 @@
 //   * SWEEP_ENDED once every server that held the parent has observed its end
 //   * brings region nodes up to METADATA where TableConfig says `regions_behind`
 //   * removes nodes of regions that ended or were aborted a day ago
+//   * removes rings of the bell that everybody has heard, and, in quorum tables, directories of votes that stay empty
 //   * removes TableConfig and all under it once every assigned server has observed that the table was dropped, or is
 //   dead
 //
@@ -29,6 +30,9 @@ constexpr base::Duration kRegionsEvery = std::chrono::minutes(10);
 constexpr base::Duration kRegionsKept = std::chrono::hours(24);
 constexpr size_t kDrivenAtOnce = 64;  // operations of one table
 constexpr size_t kRegionsRemovedAtOnce = 100;
+constexpr base::Duration kRingsKept = std::chrono::minutes(1);
+constexpr size_t kRingsRemovedAtOnce = 500;
+constexpr base::Duration kQuorumsEvery = std::chrono::minutes(5);
 
 class Chores {
  public:
@@ -57,9 +61,25 @@ class Chores {
   struct Table {
     TableAgent* agent = nullptr;  // while the table is in tables_: forget() comes before it dies
     std::map<model::AttemptId, Watched> operations;
-    base::Instant next_drive, next_sweep, next_regions;
-    bool sweeping = false, reconciling = false, removing = false, listing = false;
+    base::Instant next_drive, next_sweep, next_regions, next_rings, next_quorums;
+    bool sweeping = false, reconciling = false, removing = false, listing = false, hearing = false, tidying = false;
     std::map<model::Region, base::Instant> unused_since;  // regions that METADATA does not know
+    std::string heard;                                    // the last ring there was at the look before
+    // Directories of votes that were empty at the look before: what created them, and the cversion.
+    std::map<std::string, std::pair<int64_t, int32_t>> empty;
+  };
+  // Region nodes that are being written, and which of them are there.
+  struct Writing {
+    std::shared_ptr<const model::Metadata> map;
+    std::vector<std::pair<model::Region, coord::RegionNode>> nodes;
+    std::set<std::string> there;
+    std::string writer;
+  };
+  // The directories of votes of a table, one after the other.
+  struct Tidying {
+    std::vector<model::Region> regions;
+    size_t at = 0, waiting = 0;
+    std::map<std::string, std::pair<int64_t, int32_t>> empty;
   };
 
   void drive(TableAgent& agent, Table& table, const model::Metadata& map);
@@ -68,10 +88,13 @@ class Chores {
   void look_for_task(TableAgent& agent, Table& table, const model::AttemptId& attempt);
   void sweep_ended(TableAgent& agent, Table& table, const model::Metadata& map);
   void reconcile(TableAgent& agent, Table& table, std::shared_ptr<const model::Metadata> map);
-  void write_regions(const std::string& name, std::shared_ptr<std::vector<std::pair<model::Region, std::string>>> nodes,
-                     size_t at, size_t batch, std::shared_ptr<std::set<std::string>> there,
+  void write_regions(const std::string& name, std::shared_ptr<Writing> writing, size_t at, size_t batch,
                      std::function<void(bool)> done);
   void sweep_regions(TableAgent& agent, Table& table, std::shared_ptr<const model::Metadata> map);
+  void sweep_rings(TableAgent& agent, Table& table);
+  void sweep_quorums(TableAgent& agent, Table& table, const model::Metadata& map);
+  void tidy_next(const std::string& name, std::shared_ptr<Tidying> tidying);
+  void tidy_token(const std::string& name, const std::string& path, std::shared_ptr<Tidying> tidying);
   void remove_dropped(TableAgent& agent, Table& table, std::shared_ptr<const model::Metadata> map);
   void remove_table(TableAgent& agent);
   void remove_last(const std::string& distribution, std::function<void()> done);

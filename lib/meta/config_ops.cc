@@ -113,6 +113,27 @@ std::map<Region, RegionNode> changed_region_nodes(const Metadata* before, const 
   return now;
 }
 
+std::optional<model::Government> first_government(const Metadata& file, Region region, std::string writer) {
+  const auto* p = file.partitions.get(region);
+  if (p == nullptr || file.replication != model::Replication::quorum) return std::nullopt;
+  model::Government first{{1}, {}, {}, std::move(writer)};
+  for (const auto& a : p->assignments) first.voters.push_back({a.slot, a.server, a.id});
+  return first;
+}
+
+void append_region(std::vector<coord::Op>& ops, const coord::Layout& layout, const std::string& d, const Metadata& file,
+                   Region region, const RegionNode& node, bool there, const std::string& writer) {
+  if (there) {
+    ops.emplace_back(coord::OpSet{layout.region(d, region), region_text(node)});
+    return;
+  }
+  ops.emplace_back(coord::OpCreate{layout.region(d, region), region_text(node)});
+  const auto government = first_government(file, region, writer);
+  if (!government) return;
+  ops.emplace_back(coord::OpCreate{layout.government(d, region), coord::government_text(*government)});
+  ops.emplace_back(coord::OpCreate{layout.quorums(d, region), ""});
+}
+
 SwapOps swap_ops(const coord::Layout& layout, const std::string& d, model::TableConfig to, int32_t version,
                  const Metadata* before, const Metadata& after, const std::map<Region, bool>& known_present) {
   SwapOps out;
@@ -129,10 +150,9 @@ SwapOps swap_ops(const coord::Layout& layout, const std::string& d, model::Table
   for (const auto& [region, node] : changed) {
     bool there = before != nullptr && region < before->next_region;
     if (const auto it = known_present.find(region); it != known_present.end()) there = it->second;
-    if (there)
-      out.ops.emplace_back(coord::OpSet{layout.region(d, region), region_text(node)});
-    else
-      out.ops.emplace_back(coord::OpCreate{layout.region(d, region), region_text(node)});
+    // A new quorum table takes over nobody's region: its government would be another table's.
+    if (before == nullptr && after.replication == model::Replication::quorum) there = false;
+    append_region(out.ops, layout, d, after, region, node, there, to.writer);
   }
   if (before != nullptr && !before->dropped && after.dropped)
     out.ops.emplace_back(coord::OpCreate{layout.dropped(after.table), coord::dropped_text({after.name, after.txnseq})});

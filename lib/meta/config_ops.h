@@ -4,6 +4,10 @@
 // Region numbers come from METADATA itself (next_region): the transaction that uses one is already a
 // compare-and-swap, so a second round to a sequential znode would hand out nothing that it does not. The
 // nameprefixqueue node shows the next number for whoever looks there.
+//
+// A region of a quorum table comes with its first government (epoch 1, nobody leads, the map's assignments vote) and a
+// directory for votes, in the same multi: they are there if and only if the region is, and are never made again. A
+// government made anew would begin at an epoch that was (S36).
 #pragma once
 
 #include <map>
@@ -26,6 +30,14 @@ std::map<model::Region, coord::RegionNode> region_nodes(const model::Metadata& f
 // changed.
 std::map<model::Region, coord::RegionNode> changed_region_nodes(const model::Metadata* before,
                                                                 const model::Metadata& after);
+
+// Of a new region of a quorum table; nullopt: `file` has no such partition, or is of a push table.
+std::optional<model::Government> first_government(const model::Metadata& file, model::Region region,
+                                                  std::string writer);
+// Appends what makes the region's node, with what belongs to it, or, if it is `there`, sets it.
+void append_region(std::vector<coord::Op>& ops, const coord::Layout& layout, const std::string& distribution,
+                   const model::Metadata& file, model::Region region, const coord::RegionNode& node, bool there,
+                   const std::string& writer);
 
 // More region nodes than this do not go into the multi of a transaction: TableConfig says `regions_behind`.
 constexpr size_t kRegionsAtOnce = 200;

@@ -76,6 +76,7 @@ class TableAgent {
   void read_config(ConfigReader::Done done) { reader_.read(std::move(done)); }
   // Writes TableConfig as it is but for `edit`, at the version last read. For chores; the outcome is not assumed.
   void edit_config(const std::function<void(model::TableConfig&)>& edit, std::function<void(base::Status)> done);
+  std::string writer_token();  // another one each time (S27)
 
  private:
   struct Change {
@@ -133,7 +134,6 @@ class TableAgent {
   void swapped(const model::TableConfig& to, int32_t version, base::Instant asked);
   void gather(const model::MdChange& request, const model::ops::MarkAvailable& op, Done<model::MdChangeReply> done);
   void flush_gathered();
-  std::string writer_token();
 
   // table_members.cc
   void start_member(proto::member::Kind kind, const model::ServerId& server, Done<model::MdMembersReply> done);

@@ -1,6 +1,9 @@
 // The scenarios of design/scenarios.md, section B, one by one: each forces its schedule and looks for the wrong result.
 #include <gtest/gtest.h>
 
+#include "lib/coord/governments.h"
+#include "lib/meta/chores.h"
+#include "lib/meta/config_ops.h"
 #include "test/sim/metadata_world.h"
 
 namespace cantle::sim {
@@ -300,6 +303,97 @@ TEST(SimMetadata, a_dropped_table_goes_though_servers_die_while_they_remove_it) 
     drop(w);
     return w.verdict();
   });
+}
+
+// --- nodes of quorum tables ------------------------------------------------------------------------------------------
+
+// One who votes in region 1 of the table, with a session of its own.
+struct Voting {
+  Voting(MdWorld& w, const std::string& name) : process(w.scheduler(), name, "partd") {
+    process.restart();
+    session = w.coord().open(process);
+    governments = std::make_unique<coord::Governments>(*session, w.layout());
+    w.wait([&] { return session->connected(); }, 5s);
+  }
+  model::Vote vote(uint64_t lsn) const { return {{2}, {{1}, {lsn}}, {}, {process.host()}, 0, true, {1}}; }
+  base::Status put(MdWorld& w, uint64_t lsn) {
+    std::optional<base::Status> done;
+    governments->put_vote("1_t", {1}, vote(lsn), [&](base::Status s) { done = std::move(s); });
+    w.wait([&] { return done.has_value(); }, 5s);
+    return done ? *done : base::fail(Code::cancelled, "never answered");
+  }
+  Process process;
+  std::unique_ptr<coord::Session> session;
+  std::unique_ptr<coord::Governments> governments;
+};
+
+size_t count_below(MdWorld& w, const std::string& path) { return children_of(w.coord().tree(), path).size(); }
+
+// Votes end with their sessions, and leave their directories and the rings of the bell behind.
+void leave_votes_behind(MdWorld& w) {
+  const auto quorums = w.layout().quorums("1_t", {1}), bell = w.layout().bell("1_t");
+  Voting stays(w, "p1");
+  {
+    Voting goes(w, "p2");
+    for (uint64_t lsn : {5, 6, 7})
+      if (!goes.put(w, lsn)) return w.violation("no vote could be put");
+    if (!stays.put(w, 7)) return w.violation("no vote could be put");
+    goes.governments.reset();
+    goes.session.reset();
+    goes.process.kill();
+  }
+  w.coord().expire("p2");
+  w.scheduler().run_for(1s);
+  if (count_below(w, quorums) != 3 || count_below(w, bell) < 4) return w.violation("nothing was left behind");
+  w.scheduler().run_for(3 * meta::kQuorumsEvery);
+  if (children_of(w.coord().tree(), quorums) != std::vector<std::string>{"1-7"})
+    return w.violation("directories without a vote are there, or one with a vote is not");
+  if (count_below(w, w.layout().quorum("1_t", {1}, {{1}, {7}})) != 1) return w.violation("a vote is gone");
+  if (count_below(w, bell) != 0) w.violation("rings that everybody has heard are still there");
+}
+
+TEST(SimMetadata, a_quorum_table_has_its_governments_whatever_goes_wrong_and_leaves_nothing) {
+  run_seeds("metadata of quorum tables", narrow(60), [](uint64_t seed) {
+    MdOptions o;
+    o.replication = model::Replication::quorum;
+    o.partitions = seed % 4 == 0 ? meta::kRegionsAtOnce + 20 : 1 + seed % 3;
+    MdWorld w(seed, o);
+    w.set_up();
+    w.run(10s);
+    w.finish();
+    for (const auto& file : w.chain())
+      for (const auto& p : file->partitions)
+        if (p.split || !p.moves.empty()) w.violation("a partition of a quorum table is split or moved");
+    if (w.violated().empty() && seed % 4 == 1) leave_votes_behind(w);  // long
+    if (w.violated().empty()) drop(w);
+    return w.verdict();
+  });
+}
+
+// A sweep between the making of a directory and the vote in it costs nobody a vote.
+TEST(SimMetadata, a_vote_survives_that_its_directory_is_swept) {
+  auto o = quiet();
+  o.replication = model::Replication::quorum;
+  MdWorld w(1, o);
+  w.set_up();
+  Voting voter(w, "p1"), sweeper(w, "p2");
+  base::SeededRandom random(1);
+  size_t swept = 0;
+  for (uint64_t lsn = 1; lsn <= 200; ++lsn) {
+    const auto path = w.layout().quorum("1_t", {1}, {{1}, {lsn}});
+    const auto at = std::chrono::microseconds(random.below(3000));
+    std::optional<base::Result<base::Nothing>> gone;
+    w.scheduler().after(at, [&] {
+      sweeper.session->remove(path, coord::kAnyVersion, [&](base::Result<base::Nothing> r) { gone = std::move(r); });
+    });
+    const auto put = voter.put(w, lsn);
+    ASSERT_TRUE(put) << lsn << ": " << to_string(put.error());
+    ASSERT_TRUE(w.wait([&] { return gone.has_value(); }, 5s));
+    swept += gone->has_value();
+    ASSERT_NE(w.coord().value(w.layout().vote("1_t", {1}, {{1}, {lsn}}, {"p1"})), nullptr) << lsn;
+  }
+  EXPECT_GT(swept, 10U) << "nothing was swept in between: the test has lost its case";
+  EXPECT_EQ(w.violated(), "");
 }
 
 TEST(SimMetadata, sim_s41_no_committed_map_has_a_hole_or_an_overlap) {

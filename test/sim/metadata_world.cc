@@ -1,6 +1,7 @@
 #include "test/sim/metadata_world.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "lib/base/check.h"
 #include "lib/meta/config_ops.h"
@@ -88,11 +89,17 @@ void MdWorld::set_up() {
   create.name = kTable;
   create.table = model::TableUuid::draw(random_);
   create.replicas = 3;
-  model::ops::NewPartition p;
-  p.id = model::PartitionId::draw(random_);
-  for (size_t i = 1; i <= 3; ++i)
-    p.assignments.push_back({{"p" + std::to_string(i)}, model::AssignmentId::draw(random_)});
-  create.partitions.push_back(p);
+  create.replication = options_.replication;
+  std::string begin;
+  for (size_t n = 1; n <= options_.partitions; ++n) {
+    model::ops::NewPartition p;
+    p.id = model::PartitionId::draw(random_);
+    p.interval.begin = std::exchange(begin, "k" + std::to_string(1000000 + n));
+    if (n < options_.partitions) p.interval.end = begin;
+    for (size_t i = 1; i <= 3; ++i)
+      p.assignments.push_back({{"p" + std::to_string(i)}, model::AssignmentId::draw(random_)});
+    create.partitions.push_back(p);
+  }
   model::MdChange request;
   request.table = kTable;
   request.change = model::ChangeId::draw(random_);
@@ -522,16 +529,34 @@ void MdWorld::check_rest() {
     if (violation_.empty()) violation("it does not come to rest:" + why);
     return;
   }
-  for (const auto& [region, node] : meta::region_nodes(*chain_.back())) {
-    const auto* value = coord_.value(layout_.region(kDistribution, region));
-    if (value == nullptr || *value != region_text(node))
-      return violation("region node " + to_string(region) + " does not agree with the map");
-  }
+  check_nodes();
+  if (!violation_.empty()) return;
   // And it still takes changes.
   std::optional<Told> told;
   change({model::ops::SetOption{"write_level", "all"}}, 5, [&](const Told& t) { told = t; });
   wait([&] { return told.has_value(); }, 30s);
   if (!told || told->what != Told::What::made) violation("no change could be made once the faults had stopped");
+}
+
+void MdWorld::check_nodes() {
+  const auto& map = *chain_.back();
+  // What did not fit into the multi follows.
+  wait([this] { return !config_.regions_behind; }, 30s);
+  for (const auto& [region, node] : meta::region_nodes(map)) {
+    const auto* value = coord_.value(layout_.region(kDistribution, region));
+    if (value == nullptr || *value != region_text(node))
+      return violation("region node " + to_string(region) + " does not agree with the map");
+    const auto* text = coord_.value(layout_.government(kDistribution, region));
+    const auto first = meta::first_government(map, region, "");
+    if ((text != nullptr) != first.has_value() ||
+        (coord_.value(layout_.quorums(kDistribution, region)) != nullptr) != first.has_value())
+      return violation("region " + to_string(region) + " has nodes of a quorum table, or lacks them");
+    if (!first) continue;
+    auto is = coord::parse_government(*text);
+    if (!is || is->writer.empty()) return violation("region " + to_string(region) + " has no government");
+    is->writer.clear();
+    if (*is != *first) return violation("region " + to_string(region) + " has another government than its first");
+  }
 }
 
 Verdict MdWorld::verdict() { return {scheduler_.trace_hash(), scheduler_.events(), violation_}; }

@@ -15,7 +15,7 @@
 //   S28)
 //   * an answer that is not stale shows what was current its age before the question, or later (S32)
 //   * at rest: every member has the current file, operations have ended and nobody holds a task, region nodes agree
-//     with the map
+//     with the map, and in a quorum table each has its first government, which nobody here has reason to change
 #pragma once
 
 #include <map>
@@ -34,8 +34,10 @@ struct MdOptions {
   size_t members = 3;
   size_t requesters = 3;
   Duration think_max = 400ms;
-  double splits = 0.3;     // of the requests
-  double strict = 0.2;     // name the base they know
+  double splits = 0.3;  // of the requests
+  double strict = 0.2;  // name the base they know
+  model::Replication replication = model::Replication::push;
+  size_t partitions = 1;   // at creation
   bool membership = true;  // joins and leaves
   bool crashes = true;
   bool faults = true;    // of network and coordination service, drawn
@@ -112,6 +114,7 @@ class MdWorld {
   void check_majority();
   void check_told();
   void check_rest();
+  void check_nodes();
   std::vector<std::string> tasks() const;
   void request_now(Requester& requester);
   void ask_round(Requester& requester, std::shared_ptr<Asked> asked);

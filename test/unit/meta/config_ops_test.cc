@@ -97,5 +97,88 @@ TEST(SwapOps, table_config_comes_first_and_regions_follow_in_the_same_multi) {
   EXPECT_NE(swap.ops[0].value.find("regions_behind: yes"), std::string::npos);
 }
 
+// --- quorum tables -----------------------------------------------------------------------------------
+
+model::Metadata quorum_table(base::Random& random, size_t partitions) {
+  RandomTable t(3, {.servers = 5, .replicas = 3, .partitions = partitions});
+  auto create = std::get<model::ops::CreateTable>(t.create().front());
+  create.replication = model::Replication::quorum;
+  const std::vector<model::Operation> ops{create};
+  return *model::apply(nullptr, ops, {model::TxnId::draw(random), model::ChangeId::draw(random), ""});
+}
+
+TEST(SwapOps, a_region_of_a_quorum_table_comes_with_its_first_government_and_a_place_for_votes) {
+  base::SeededRandom random(5);
+  const auto map = quorum_table(random, 2);
+  const coord::Layout at("c");
+  model::TableConfig config;
+  config.metadata_servers = {{"m1"}};
+  config.writer = "m1/7-3";
+  model::set_current(config, map, std::string(32, 'h'));
+  const auto swap = swap_ops(at, "1_random", config, -2, nullptr, map, {});
+  ASSERT_EQ(swap.ops.size(), 8U);  // TableConfig, the next number, three for each region
+  for (const uint32_t n : {1U, 2U}) {
+    const auto* op = &swap.ops[2 + 3 * (n - 1)];
+    const auto region = "/c/distribution/1_random/regions/" + std::to_string(n);
+    for (size_t i = 0; i < 3; i++) EXPECT_EQ(op[i].kind, coord::Op::Kind::create);
+    for (size_t i = 0; i < 3; i++) EXPECT_EQ(op[i].mode, coord::CreateMode::persistent);
+    EXPECT_EQ(op[0].path, region);
+    EXPECT_EQ(op[1].path, region + "/government");
+    EXPECT_EQ(op[2].path, region + "/quorums");
+    EXPECT_EQ(op[2].value, "");
+    const auto government = coord::parse_government(op[1].value);
+    ASSERT_TRUE(government) << to_string(government.error());
+    EXPECT_EQ(government->epoch.value, 1U);
+    EXPECT_TRUE(government->leader.none());
+    EXPECT_EQ(government->writer, "m1/7-3");
+    ASSERT_EQ(government->voters.size(), 3U);
+    for (uint32_t slot = 0; slot < 3; slot++) {
+      const auto& a = map.partitions.get({n})->assignments[slot];
+      EXPECT_EQ(government->voters[slot], (model::Voter{slot, a.server, a.id}));
+    }
+  }
+}
+
+TEST(SwapOps, a_new_quorum_table_takes_over_no_region_that_is_there) {
+  base::SeededRandom random(5);
+  const auto map = quorum_table(random, 1);
+  model::TableConfig config;
+  config.metadata_servers = {{"m1"}};
+  model::set_current(config, map, std::string(32, 'h'));
+  const auto swap = swap_ops(coord::Layout("c"), "1_random", config, -2, nullptr, map, {{model::Region{1}, true}});
+  ASSERT_EQ(swap.ops.size(), 5U);
+  EXPECT_EQ(swap.ops[2].kind, coord::Op::Kind::create) << "it fails, and nothing is created";
+}
+
+// An epoch that was must not come again (S36): what changes later leaves the government alone.
+TEST(SwapOps, a_region_that_is_there_keeps_its_government) {
+  base::SeededRandom random(5);
+  const auto map = quorum_table(random, 1);
+  std::vector<coord::Op> ops;
+  const auto nodes = region_nodes(map);
+  append_region(ops, coord::Layout("c"), "1_random", map, {1}, nodes.at({1}), true, "m1/1-1");
+  ASSERT_EQ(ops.size(), 1U);
+  EXPECT_EQ(ops[0].kind, coord::Op::Kind::set);
+  EXPECT_FALSE(first_government(map, {2}, "m1/1-1"));
+  const RandomTable push(1);
+  EXPECT_FALSE(first_government(push.current(), {1}, "m1/1-1"));
+}
+
+// What a multi may hold: 1,000 operations and 1,000,000 bytes.
+TEST(SwapOps, the_largest_multi_of_a_quorum_table_is_one_that_the_service_takes) {
+  base::SeededRandom random(5);
+  auto map = quorum_table(random, kRegionsAtOnce);
+  model::TableConfig config;
+  config.metadata_servers = {{"m1"}};
+  model::set_current(config, map, std::string(32, 'h'));
+  const auto swap = swap_ops(coord::Layout(std::string(63, 'c')), "1_random", config, -2, nullptr, map, {});
+  EXPECT_FALSE(swap.regions_behind);
+  EXPECT_LT(swap.ops.size(), 1000U);
+  size_t bytes = 0;
+  const size_t seven_for_three = 3;  // longer names, more voters
+  for (const auto& op : swap.ops) bytes += 100 + op.path.size() + seven_for_three * op.value.size();
+  EXPECT_LT(bytes, 1'000'000U);
+}
+
 }  // namespace
 }  // namespace cantle::meta
