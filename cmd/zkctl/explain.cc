@@ -3,6 +3,7 @@
 #include <charconv>
 
 #include "cmd/zkctl/reach.h"
+#include "cmd/zkctl/ruling.h"
 #include "cmd/zkctl/verbs.h"
 #include "cmd/zkctl/world.h"
 #include "lib/base/bytes.h"
@@ -99,6 +100,14 @@ void tell_assignment(Story& story, const model::Partition& p, const model::Assig
               ".");
 }
 
+base::Status tell_government(Tool& tool, Story& story, const model::Metadata& map, model::Region region) {
+  if (map.replication != model::Replication::quorum) return base::ok();
+  TRY_ASSIGN(auto* session, tool.coord());
+  const auto ruling = read_ruling(*session, tool.at(), coord::distribution(map.keyspace, map.name), region);
+  for (auto& sentence : in_words(ruling)) story.say(std::move(sentence));
+  return base::ok();
+}
+
 // Who has what others lack, and has nobody to bring it to them.
 void tell_pushers(Story& story, const model::Partition& p, const Partds& partds) {
   for (const auto& a : p.assignments) {
@@ -154,6 +163,7 @@ base::Result<int> tell_partition(Tool& tool, const Found& found, const std::stri
   for (const auto& a : now->assignments) tell_assignment(story, *now, a, nodes, partds);
   story.say(std::to_string(reach.live) + " of " + std::to_string(reach.slots) + " replicas serve; a majority is " +
             std::to_string(reach.slots / 2 + 1) + ".");
+  TRY(tell_government(tool, story, *world.map, now->region));
   tell_pushers(story, *now, partds);
   TRY_ASSIGN(const auto operations, all_operations(tool, timeout));
   for (const auto& op : operations)

@@ -39,6 +39,8 @@ class Fsck {
   base::Status check_table(const TableEntry& table);
   base::Status check_regions(const TableEntry& table, const model::Metadata& map);
   base::Status check_systems(const TableEntry& table, const model::Metadata& map, model::Region region);
+  base::Status check_government(const TableEntry& table, const model::Metadata& map, model::Region region);
+  base::Status check_votes(const std::string& quorums, const model::Government& government);
   base::Status check_observed(const TableEntry& table, const model::Metadata& map);
   void check_map(const TableEntry& table, const model::Metadata& map);
   void check_metadata_servers(const TableEntry& table);

@@ -169,8 +169,7 @@ base::Status Fsck::check_systems(const TableEntry& table, const model::Metadata&
   TRY_ASSIGN(auto* session, tool_.coord());
   const auto& at = tool_.at();
   TRY(check_unknown(at.region(table.distribution, region), {"systems", "government", "quorums"}));
-  if (map.replication == model::Replication::push && session->exists(at.government(table.distribution, region)))
-    found(at.government(table.distribution, region), "a push table has no governments");
+  TRY(check_government(table, map, region));
   TRY_ASSIGN(const auto systems, values_under(*session, at.systems(table.distribution, region)));
   const auto* partition = map.partitions.get(region);
   for (const auto& [server, text] : systems) {
@@ -186,6 +185,60 @@ base::Status Fsck::check_systems(const TableEntry& table, const model::Metadata&
     if (a && a->server.name != server) found(path, "names the assignment of " + a->server.name);
     if (a && a->slot != system->slot)
       found(path, "is in slot " + std::to_string(system->slot) + ", METADATA has slot " + std::to_string(a->slot));
+  }
+  return base::ok();
+}
+
+// A region of a quorum table got its government with itself, and its voters are those of the map: nothing changes them
+// yet.
+base::Status Fsck::check_government(const TableEntry& table, const model::Metadata& map, Region region) {
+  TRY_ASSIGN(auto* session, tool_.coord());
+  const auto& at = tool_.at();
+  const auto path = at.government(table.distribution, region), quorums = at.quorums(table.distribution, region);
+  if (map.replication == model::Replication::push) {
+    for (const auto& node : {path, quorums})
+      if (session->exists(node)) found(node, "is a quorum table's: a push table has no governments");
+    return base::ok();
+  }
+  checked_++;
+  if (const auto there = session->exists(quorums); !there && there.error().code == Code::not_found)
+    found(quorums, "is missing: nobody can vote");
+  TRY(check_unknown(path, {}));
+  const auto node = session->get(path);
+  if (!node && node.error().code != Code::not_found) return base::fail(node.error());
+  if (!node) return found(path, "is missing: nobody can lead"), base::ok();
+  const auto is = coord::parse_government(node->value);  // which refuses epoch 0, and a leader that is no voter
+  if (!is) return found(path, is.error().text), base::ok();
+  if (const auto should = meta::first_government(map, region, ""); should && is->voters != should->voters)
+    found(path, "its voters are not the available assignments of the map");
+  return check_votes(quorums, *is);
+}
+
+base::Status Fsck::check_votes(const std::string& quorums, const model::Government& government) {
+  TRY_ASSIGN(auto* session, tool_.coord());
+  TRY_ASSIGN(const auto tokens, session->children_or_none(quorums));
+  for (const auto& name : tokens) {
+    const auto below = quorums + "/" + name;
+    const auto token = coord::parse_token(name);
+    if (!token) {
+      found(below, "is no position in a log");
+      continue;
+    }
+    TRY_ASSIGN(const auto servers, session->children_or_none(below));
+    for (const auto& server : servers) {
+      checked_++;
+      const auto path = below + "/" + server;
+      const auto node = session->get(path);
+      if (!node) continue;
+      if (node->stat.ephemeral_owner == 0) found(path, "is not ephemeral: it outlives its voter");
+      const auto vote = coord::parse_vote(node->value);
+      if (!vote)
+        found(path, vote.error().text);
+      else if (vote->token != *token || vote->server.name != server)
+        found(path, "is the vote of " + vote->server.name + " at " + coord::token_text(vote->token));
+      else if (model::find_voter(government.voters, vote->assignment) == nullptr)
+        found(path, "is the vote of one who is no voter");
+    }
   }
   return base::ok();
 }

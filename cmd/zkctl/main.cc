@@ -90,7 +90,10 @@ void add_table_verbs(CLI::App& app, Verbs& verbs, AllFlags& f) {
   auto* create = verbs.add(table, "create", "Make a table", f.create, zkctl::table_create);
   create->add_option("name", f.create.name, "[a-z][a-z0-9_-]{0,62}")->required();
   create->add_option("--keyspace", f.create.keyspace, "range")->capture_default_str();
-  create->add_option("--replication", f.create.replication, "push")->capture_default_str();
+  create
+      ->add_option("--replication", f.create.replication,
+                   "push, or quorum: a leader for each partition, an odd number of replicas, at most 7")
+      ->capture_default_str();
   create->add_option("--replicas", f.create.replicas, "Copies of each partition")
       ->capture_default_str()
       ->check(CLI::Range(1, 9));

@@ -25,7 +25,7 @@ base::Result<model::Keyspace> parse_keyspace(const std::string& word) {
 base::Result<model::Replication> parse_replication(const std::string& word) {
   if (word == "push") return model::Replication::push;
   if (word == "quorum") return model::Replication::quorum;
-  return fail(Code::usage, "replication '" + word + "': only push is there");
+  return fail(Code::usage, "replication '" + word + "' is neither push nor quorum");
 }
 
 uint64_t free_bytes(const model::StatusReply& status) {

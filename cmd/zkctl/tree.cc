@@ -3,6 +3,7 @@
 #include <functional>
 #include <set>
 
+#include "cmd/zkctl/ruling.h"
 #include "cmd/zkctl/verbs.h"
 #include "lib/base/bytes.h"
 #include "lib/coord/path.h"
@@ -15,11 +16,14 @@ namespace {
 struct RegionEntry {
   coord::RegionNode node;
   std::map<std::string, coord::SystemNode> systems;
+  std::optional<Ruling> ruling;  // of a quorum table
 };
 using Regions = std::map<model::Region, RegionEntry>;
 
-base::Result<Regions> read_regions(coord::SyncSession& session, const coord::Layout& at, const std::string& d) {
+base::Result<Regions> read_regions(coord::SyncSession& session, const coord::Layout& at, const TableEntry& table) {
   Regions regions;
+  const auto& d = table.distribution;
+  const bool ruled = table.config && table.config->replication == model::Replication::quorum;
   TRY_ASSIGN(const auto values, values_under(session, at.regions(d)));
   for (const auto& [name, text] : values) {
     const auto node = coord::parse_region(text);
@@ -30,6 +34,7 @@ base::Result<Regions> read_regions(coord::SyncSession& session, const coord::Lay
     TRY_ASSIGN(const auto systems, values_under(session, at.systems(d, region)));
     for (const auto& [server, system] : systems)
       if (const auto parsed = coord::parse_system(system)) entry.systems[server] = *parsed;
+    if (ruled) entry.ruling = read_ruling(session, at, d, region);
   }
   return regions;
 }
@@ -72,6 +77,7 @@ class RegionTree {
         line += "  " + a.server.name +
                 (a.state == model::AssignmentState::available ? "" : "(" + std::string(name_of(a.state)) + ")");
     daemon::print_line(line);
+    if (it->second.ruling) daemon::print_line(indent + "  " + in_a_line(*it->second.ruling));
     if (node.has_children) {
       draw(node.left, shown ? Known({shown->begin, node.split}) : Known(), indent + "  ");
       draw(node.right, shown ? Known({node.split, shown->end}) : Known(), indent + "  ");
@@ -109,7 +115,7 @@ base::Status draw_table(Tool& tool, coord::SyncSession& session, const TableEntr
                      std::string(to_string(c.replication)) + "  k=" + std::to_string(c.replicas) + "  txnseq " +
                      to_string(c.metadata_txnseq) + "  metadata " + join(c.metadata_servers) +
                      (c.dropped ? "  dropped" : ""));
-  TRY_ASSIGN(const auto regions, read_regions(session, tool.at(), t.distribution));
+  TRY_ASSIGN(const auto regions, read_regions(session, tool.at(), t));
   // The map adds servers; without it the picture is that of the coordination service alone.
   client::MdClient::MapPtr map;
   if (!c.dropped)
@@ -158,7 +164,7 @@ base::Status print_json(Tool& tool, coord::SyncSession& session, const std::vect
           .member("txnseq", t.config->metadata_txnseq.value)
           .member("dropped", t.config->dropped);
     j.key("regions").array();
-    TRY_ASSIGN(const auto regions, read_regions(session, tool.at(), t.distribution));
+    TRY_ASSIGN(const auto regions, read_regions(session, tool.at(), t));
     for (const auto& [region, entry] : regions) {
       j.object()
           .member("region", region.value)
@@ -177,7 +183,9 @@ base::Status print_json(Tool& tool, coord::SyncSession& session, const std::vect
             .member("assignment", to_string(s.assignment))
             .member("version", s.version.value)
             .end();
-      j.end().end();
+      j.end();
+      if (entry.ruling) add_json(j, *entry.ruling);
+      j.end();
     }
     j.end().end();
   }
