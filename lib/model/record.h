@@ -1,7 +1,7 @@
 // Record: one change of one key as it stands in a block's payload, and the limits on it.
 //
 // In a payload it is the MessagePack array [op, routing key, value, version, client, series, flags];
-// lib/wire/block.h has the codec.
+// lib/wire/block.h has the codec, lib/model/series.h says what the last three are for.
 #pragma once
 
 #include <cstddef>

@@ -47,6 +47,9 @@ Version quorum_version(Epoch epoch, Lsn lsn) {
   return v;
 }
 
+Epoch quorum_epoch(const Version& version) { return {get(version.bytes.data() + 12, 8)}; }
+Lsn quorum_lsn(const Version& version) { return {get(version.bytes.data(), 8)}; }
+
 std::string to_string(const Version& version) { return base::to_hex(version.view()); }
 
 }  // namespace cantle::model

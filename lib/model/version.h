@@ -36,6 +36,8 @@ struct Version {
 };
 // Of the record of a quorum table at that LSN, in a block of that epoch.
 Version quorum_version(Epoch epoch, Lsn lsn);
+Epoch quorum_epoch(const Version& version);
+Lsn quorum_lsn(const Version& version);
 std::string to_string(const Version& version);  // 40 hex digits
 
 }  // namespace cantle::model

@@ -9,6 +9,7 @@
 #include "lib/base/check.h"
 #include "lib/base/log.h"
 #include "lib/base/testing.h"
+#include "lib/model/series.h"
 #include "lib/store/engine_impl.h"
 #include "lib/wire/block.h"
 
@@ -44,6 +45,7 @@ base::Status check_payload_of(const BlockHeader& h, std::string_view payload, co
     if (!interval.contains(r.key)) return base::fail(Code::malformed, "a key outside the partition's interval");
     if (r.version != model::quorum_version(h.epoch, {h.first.value + records}))
       return base::fail(Code::malformed, "a record whose version is not its place in the log");
+    TRY(model::outcome_of(r));
   }
   TRY(in.status());
   if (records == 0 || records != h.records)

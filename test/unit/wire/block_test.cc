@@ -149,5 +149,33 @@ TEST(Block, check_and_filter_see_the_interval) {
   EXPECT_TRUE(check_records(part, {"c", "d"}).value().inside);
 }
 
+TEST(Block, a_records_series_and_flags_stay_whatever_is_done_with_it) {
+  model::Record r = record("k", "7");
+  r.client = 0xfedcba9876543210;
+  r.series = 300;
+  r.flags = 0xfd;
+  std::string payload;
+  append_record(payload, view_of(r));
+  EXPECT_EQ(payload.size(), encoded_size(view_of(r)));
+  model::Record plain = record("l", "8");
+  append_record(payload, view_of(plain));
+  ASSERT_TRUE(stamp_records(payload, {9}, {70}));
+  uint32_t count = 0;
+  const auto kept = filter_records(payload, {"k", "l"}, &count);
+  EXPECT_EQ(count, 1U);
+  r.version = model::quorum_version({9}, {70});
+  plain.version = model::quorum_version({9}, {71});
+  for (const auto& bytes : {payload, kept}) {
+    RecordReader in(bytes);
+    model::RecordView view;
+    ASSERT_TRUE(in.next(view));
+    EXPECT_EQ(own(view), r);
+    if (in.next(view)) {
+      EXPECT_EQ(own(view), plain);
+    }
+    EXPECT_TRUE(in.status());
+  }
+}
+
 }  // namespace
 }  // namespace cantle::wire

@@ -1,0 +1,80 @@
+#include "lib/model/series.h"
+
+#include <algorithm>
+#include <charconv>
+
+namespace cantle::model {
+
+using base::Code;
+using base::fail;
+
+base::Result<int64_t> parse_number(std::string_view text) {
+  int64_t value = 0;
+  const auto end = text.data() + text.size();
+  const auto [at, error] = std::from_chars(text.data(), end, value);
+  if (error == std::errc::result_out_of_range) return fail(Code::invalid, "a number of more than 64 bits");
+  if (error != std::errc() || at != end) return fail(Code::invalid, "not a decimal number");
+  return value;
+}
+
+base::Result<WriteOutcome> outcome_of(const RecordView& r) {
+  if ((r.flags & ~kResultBits) != 0) return fail(Code::malformed, "a record with flags that are not known here");
+  if ((r.client == 0) != (r.series == 0)) return fail(Code::malformed, "a record with half a series");
+  WriteOutcome out;
+  out.epoch = quorum_epoch(r.version);
+  out.lsn = quorum_lsn(r.version);
+  switch (r.flags & kResultBits) {
+    case static_cast<uint8_t>(ResultKind::place): return out;
+    case static_cast<uint8_t>(ResultKind::number): {
+      const auto number = parse_number(r.value);
+      if (r.op != Op::put || !number) return fail(Code::malformed, "a record whose value should be a number");
+      out.kind = ResultKind::number;
+      out.value = *number;
+      return out;
+    }
+    case static_cast<uint8_t>(ResultKind::length):
+      if (r.op != Op::put) return fail(Code::malformed, "a deletion that should have appended");
+      out.kind = ResultKind::length;
+      out.value = static_cast<int64_t>(r.value.size());
+      return out;
+    default: return fail(Code::malformed, "a record with a result of a kind that is not known here");
+  }
+}
+
+namespace {
+
+auto place_of(std::vector<SeriesEntry>& entries, uint64_t number) {
+  return std::lower_bound(entries.begin(), entries.end(), number,
+                          [](const SeriesEntry& e, uint64_t n) { return e.number < n; });
+}
+
+}  // namespace
+
+void SeriesWindow::add(const SeriesEntry& entry) {
+  if (below_window(entry.number, high())) return;
+  const auto at = place_of(entries_, entry.number);
+  if (at != entries_.end() && at->number == entry.number) {
+    if (entry.outcome.lsn > at->outcome.lsn) *at = entry;
+    return;
+  }
+  entries_.insert(at, entry);
+  const auto low = std::find_if(entries_.begin(), entries_.end(),
+                                [&](const SeriesEntry& e) { return !below_window(e.number, high()); });
+  entries_.erase(entries_.begin(), low);
+}
+
+void SeriesWindow::merge(const SeriesWindow& other) {
+  for (const auto& entry : other.entries_) add(entry);
+}
+
+void SeriesWindow::expire(uint64_t now_ms) {
+  std::erase_if(entries_, [&](const SeriesEntry& e) { return e.time_ms + kSeriesExpiryMs <= now_ms; });
+}
+
+const SeriesEntry* SeriesWindow::find(uint64_t number) const {
+  const auto at = std::lower_bound(entries_.begin(), entries_.end(), number,
+                                   [](const SeriesEntry& e, uint64_t n) { return e.number < n; });
+  return at != entries_.end() && at->number == number ? &*at : nullptr;
+}
+
+}  // namespace cantle::model
