@@ -5,6 +5,11 @@
 // answer is STALE_ROUTE with the current one; above what the server knows, it fetches the map first.
 // A push table's record key is its routing key in a range table.
 //
+// A write to a quorum table may say which of its client's it is (lib/model/series.h), so that it takes effect once
+// however often it is sent: `client` and `series`, both or neither; `series_low`, the lowest number that the client
+// still waits for, at most kSeriesWindow - 1 below `series`, so that what is waited for is never forgotten; `age_ms`
+// since the request was first sent, 0 when it is. 0: not said. Push tables pass them over.
+//
 // Units: *_ms are milliseconds; deadline_ms counts from the arrival of the request (0: the server's
 // default, kDeadlineDefaultMs), and is never more than kDeadlineMaxMs.
 #pragma once
@@ -63,7 +68,8 @@ struct PutRequest {
   bool hop = true;
   uint32_t deadline_ms = 0;
   std::optional<Version> version, after;
-  CANTLE_FIELDS(table, key, value, txnseq, level, hop, deadline_ms, version, after)
+  std::optional<uint64_t> client, series, series_low, age_ms;
+  CANTLE_FIELDS(table, key, value, txnseq, level, hop, deadline_ms, version, after, client, series, series_low, age_ms)
 };
 struct DeleteRequest {
   std::string table, key;
@@ -72,7 +78,8 @@ struct DeleteRequest {
   bool hop = true;
   uint32_t deadline_ms = 0;
   std::optional<Version> version, after;
-  CANTLE_FIELDS(table, key, txnseq, level, hop, deadline_ms, version, after)
+  std::optional<uint64_t> client, series, series_low, age_ms;
+  CANTLE_FIELDS(table, key, txnseq, level, hop, deadline_ms, version, after, client, series, series_low, age_ms)
 };
 struct BatchOp {
   Op op = Op::put;
@@ -88,14 +95,58 @@ struct BatchRequest {
   bool hop = true;
   uint32_t deadline_ms = 0;
   std::optional<Version> version, after;
-  CANTLE_FIELDS(table, ops, txnseq, level, hop, deadline_ms, version, after)
+  std::optional<uint64_t> client, series, series_low, age_ms;
+  CANTLE_FIELDS(table, ops, txnseq, level, hop, deadline_ms, version, after, client, series, series_low, age_ms)
 };
 struct WriteReply {
   Version version;
-  Lsn lsn;        // in the log of the server that took it
-  Epoch epoch;    // that server's incarnation
-  TxnSeq txnseq;  // of the map it acted on
-  CANTLE_FIELDS(version, lsn, epoch, txnseq)
+  Lsn lsn;                        // in the log of the server that took it; in a quorum table, in the partition's
+  Epoch epoch;                    // that server's incarnation; in a quorum table, that of the leader who wrote it
+  TxnSeq txnseq;                  // of the map it acted on
+  std::optional<int64_t> result;  // incr: the new value; append: the new length
+  std::optional<bool> repeat;     // true: it was written before, and this is what was answered then
+  CANTLE_FIELDS(version, lsn, epoch, txnseq, result, repeat)
+};
+
+// --- cas, append, incr: quorum tables --------------------------------------------------------------
+// What a cas expects of the key: exactly one of the three.
+struct Expect {
+  std::optional<Version> version;    // of the newest record; 20 bytes
+  std::optional<std::string> value;  // at most kValueMax
+  bool absent = false;               // not there, or deleted
+  CANTLE_FIELDS(version, value, absent)
+};
+// Puts or deletes the key if it is as expected: else CONDITION_FAILED, with the version that it has in `detail`, in
+// hex; empty: it is not there.
+struct CasRequest {
+  std::string table, key, value;
+  Op op = Op::put;
+  Expect expect;
+  TxnSeq txnseq;
+  bool hop = true;
+  uint32_t deadline_ms = 0;
+  std::optional<uint64_t> client, series, series_low, age_ms;
+  CANTLE_FIELDS(table, key, value, op, expect, txnseq, hop, deadline_ms, client, series, series_low, age_ms)
+};
+// Adds bytes at the end of the value; a key that is not there has an empty one. TOO_LARGE: it would be over kValueMax.
+struct AppendRequest {
+  std::string table, key, value;
+  TxnSeq txnseq;
+  bool hop = true;
+  uint32_t deadline_ms = 0;
+  std::optional<uint64_t> client, series, series_low, age_ms;
+  CANTLE_FIELDS(table, key, value, txnseq, hop, deadline_ms, client, series, series_low, age_ms)
+};
+// Adds to the value, a signed 64-bit number in decimal; a key that is not there has 0. INVALID: it is no such number,
+// or would be none.
+struct IncrRequest {
+  std::string table, key;
+  int64_t by = 1;
+  TxnSeq txnseq;
+  bool hop = true;
+  uint32_t deadline_ms = 0;
+  std::optional<uint64_t> client, series, series_low, age_ms;
+  CANTLE_FIELDS(table, key, by, txnseq, hop, deadline_ms, client, series, series_low, age_ms)
 };
 
 // --- scan -----------------------------------------------------------------------------------------

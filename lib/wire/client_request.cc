@@ -2,6 +2,7 @@
 
 #include <unordered_set>
 
+#include "lib/model/series.h"
 #include "lib/wire/block.h"
 #include "lib/wire/msgpack.h"
 
@@ -83,6 +84,28 @@ base::Status check_common(const RequestCommon& c) {
   return base::ok();
 }
 
+// The same for the fields that say which of its client's writes it is.
+bool series(WriteRequest& r, std::string_view name, Reader& in, bool* ok) {
+  uint64_t* to = name == "client"       ? &r.client
+                 : name == "series"     ? &r.series
+                 : name == "series_low" ? &r.series_low
+                 : name == "age_ms"     ? &r.age_ms
+                                        : nullptr;
+  if (to == nullptr) return false;
+  *ok = in.nil() || in.uint(to);
+  return true;
+}
+
+base::Status check_series(const WriteRequest& r) {
+  if ((r.client == 0) != (r.series == 0)) return base::fail(Code::invalid, "client and series go together");
+  if (r.series_low == 0) return base::ok();
+  if (r.series_low > r.series) return base::fail(Code::invalid, "series_low is above the series itself");
+  if (r.series - r.series_low >= model::kSeriesWindow)
+    return base::fail(Code::invalid, "series_low is more than " + std::to_string(model::kSeriesWindow - 1) +
+                                         " below the series: answers still waited for would be forgotten");
+  return base::ok();
+}
+
 bool version(std::optional<model::Version>& out, Reader& in, base::Status& status) {
   if (in.nil()) return true;
   std::string_view raw;
@@ -109,6 +132,7 @@ base::Status check_op(const WriteOp& op) {
 base::Status finish(WriteRequest& r, base::Status& status) {
   TRY(status);
   TRY(check_common(r));
+  TRY(check_series(r));
   for (const auto& op : r.ops) {
     TRY(check_op(op));
     r.keys.push_back(op.key);
@@ -130,13 +154,65 @@ base::Result<WriteRequest> decode_one(std::string_view params, model::Op op) {
     bool ok = true;
     if (name == "key") return in.text(&one.key);
     if (name == "value" && op == model::Op::put) return in.text(&one.value);
-    if (common(r, name, in, &ok)) return ok;
+    if (common(r, name, in, &ok) || series(r, name, in, &ok)) return ok;
     if (name == "version") return version(r.version, in, status);
     if (name == "after") return version(r.after, in, status);
     return in.skip();
   }));
   r.ops.push_back(one);
   TRY(finish(r, status));
+  return r;
+}
+
+bool decode_expect(ExpectView& expect, Reader& in, base::Status& status) {
+  uint32_t n = 0;
+  if (!in.map(&n) || n > kFieldsMax) return false;
+  uint32_t seen = 0;  // a bit a name
+  const auto first = [&seen](uint32_t bit) { return (seen & bit) == 0 && (seen |= bit) != 0; };
+  for (uint32_t i = 0; i < n; i++) {
+    std::string_view name;
+    bool ok = false;
+    if (!in.text(&name)) return false;
+    if (name == "version")
+      ok = first(1) && version(expect.version, in, status);
+    else if (name == "value")
+      ok = first(2) && (in.nil() || in.text(&expect.value.emplace()));
+    else if (name == "absent")
+      ok = first(4) && in.boolean(&expect.absent);
+    else
+      ok = in.skip();
+    if (!ok) return false;
+  }
+  return true;
+}
+
+base::Status check_expect(const ExpectView& e) {
+  if ((e.version ? 1 : 0) + (e.value ? 1 : 0) + (e.absent ? 1 : 0) != 1)
+    return base::fail(Code::invalid, "expect has exactly one of version, value and absent");
+  if (e.value && e.value->size() > model::kValueMax)
+    return base::fail(Code::too_large, "an expected value of " + std::to_string(e.value->size()) +
+                                           " bytes; the limit is " + std::to_string(model::kValueMax));
+  return base::ok();
+}
+
+// A request of one key that is judged against what the key holds. `own` is for its own fields.
+template <class Own>
+base::Result<WriteRequest> decode_judged(std::string_view params, WriteKind kind, Own own) {
+  WriteRequest r;
+  r.kind = kind;
+  r.level = model::Level::majority;
+  r.params = params;
+  WriteOp one;
+  base::Status status = base::ok();
+  TRY(fields(params, [&](std::string_view name, Reader& in) {
+    bool ok = true;
+    if (name == "key") return in.text(&one.key);
+    if (common(r, name, in, &ok) || series(r, name, in, &ok) || own(r, one, name, in, status, &ok)) return ok;
+    return in.skip();
+  }));
+  r.ops.push_back(one);
+  TRY(finish(r, status));
+  if (kind == WriteKind::cas) TRY(check_expect(r.expect));
   return r;
 }
 
@@ -218,7 +294,7 @@ base::Result<WriteRequest> decode_batch(std::string_view params) {
       too_many = !status;
       return ok && !too_many;
     }
-    if (common(r, name, in, &ok)) return ok;
+    if (common(r, name, in, &ok) || series(r, name, in, &ok)) return ok;
     if (name == "version") return version(r.version, in, status);
     if (name == "after") return version(r.after, in, status);
     return in.skip();
@@ -231,6 +307,34 @@ base::Result<WriteRequest> decode_batch(std::string_view params) {
   for (const auto& key : r.keys)
     if (!seen.insert(key).second) return base::fail(Code::invalid, "a batch names a key twice");
   return r;
+}
+
+base::Result<WriteRequest> decode_cas(std::string_view params) {
+  return decode_judged(
+      params, WriteKind::cas,
+      [](WriteRequest& r, WriteOp& op, std::string_view name, Reader& in, base::Status& status, bool* ok) {
+        if (name == "value") return *ok = in.text(&op.value), true;
+        if (name == "expect") return *ok = decode_expect(r.expect, in, status), true;
+        if (name != "op") return false;
+        uint32_t v = 0;
+        *ok = number(in, &v);
+        op.op = v <= UINT8_MAX ? static_cast<model::Op>(v) : model::Op{};
+        return true;
+      });
+}
+
+base::Result<WriteRequest> decode_append(std::string_view params) {
+  return decode_judged(params, WriteKind::append,
+                       [](WriteRequest&, WriteOp& op, std::string_view name, Reader& in, base::Status&, bool* ok) {
+                         return name == "value" ? (*ok = in.text(&op.value), true) : false;
+                       });
+}
+
+base::Result<WriteRequest> decode_incr(std::string_view params) {
+  return decode_judged(params, WriteKind::incr,
+                       [](WriteRequest& r, WriteOp&, std::string_view name, Reader& in, base::Status&, bool* ok) {
+                         return name == "by" ? (*ok = in.sint(&r.by), true) : false;
+                       });
 }
 
 std::string pass_on(std::string_view params, model::TxnSeq txnseq) {

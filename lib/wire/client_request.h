@@ -39,16 +39,30 @@ struct WriteOp {
   model::Op op = model::Op::put;
   std::string_view key, value;
 };
+// A cas's condition: exactly one of the three.
+struct ExpectView {
+  std::optional<model::Version> version;
+  std::optional<std::string_view> value;
+  bool absent = false;
+};
+enum class WriteKind : uint8_t { write, cas, append, incr };
 struct WriteRequest : RequestCommon {
-  std::vector<WriteOp> ops;
+  WriteKind kind = WriteKind::write;  // put, delete and batch are writes
+  std::vector<WriteOp> ops;           // one of cas, append and incr; append: `value` is what is added
   std::vector<std::string_view> keys;
   std::optional<model::Version> version, after;
-  size_t bytes = 0;         // encoded, at most
-  std::string_view params;  // the whole, for passing on
+  ExpectView expect;                                            // cas
+  int64_t by = 1;                                               // incr
+  uint64_t client = 0, series = 0, series_low = 0, age_ms = 0;  // client 0: none
+  size_t bytes = 0;                                             // encoded, at most
+  std::string_view params;                                      // the whole, for passing on
 };
 base::Result<WriteRequest> decode_put(std::string_view params);
 base::Result<WriteRequest> decode_delete(std::string_view params);
 base::Result<WriteRequest> decode_batch(std::string_view params);
+base::Result<WriteRequest> decode_cas(std::string_view params);
+base::Result<WriteRequest> decode_append(std::string_view params);
+base::Result<WriteRequest> decode_incr(std::string_view params);
 
 // The same request with other values of `hop` and `txnseq`.
 std::string pass_on(std::string_view params, model::TxnSeq txnseq);
