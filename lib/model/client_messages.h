@@ -68,7 +68,7 @@ struct PutRequest {
   bool hop = true;
   uint32_t deadline_ms = 0;
   std::optional<Version> version, after;
-  std::optional<uint64_t> client, series, series_low, age_ms;
+  std::optional<uint64_t> client{}, series{}, series_low{}, age_ms{};
   CANTLE_FIELDS(table, key, value, txnseq, level, hop, deadline_ms, version, after, client, series, series_low, age_ms)
 };
 struct DeleteRequest {
@@ -78,7 +78,7 @@ struct DeleteRequest {
   bool hop = true;
   uint32_t deadline_ms = 0;
   std::optional<Version> version, after;
-  std::optional<uint64_t> client, series, series_low, age_ms;
+  std::optional<uint64_t> client{}, series{}, series_low{}, age_ms{};
   CANTLE_FIELDS(table, key, txnseq, level, hop, deadline_ms, version, after, client, series, series_low, age_ms)
 };
 struct BatchOp {
@@ -95,16 +95,16 @@ struct BatchRequest {
   bool hop = true;
   uint32_t deadline_ms = 0;
   std::optional<Version> version, after;
-  std::optional<uint64_t> client, series, series_low, age_ms;
+  std::optional<uint64_t> client{}, series{}, series_low{}, age_ms{};
   CANTLE_FIELDS(table, ops, txnseq, level, hop, deadline_ms, version, after, client, series, series_low, age_ms)
 };
 struct WriteReply {
   Version version;
-  Lsn lsn;                        // in the log of the server that took it; in a quorum table, in the partition's
-  Epoch epoch;                    // that server's incarnation; in a quorum table, that of the leader who wrote it
-  TxnSeq txnseq;                  // of the map it acted on
-  std::optional<int64_t> result;  // incr: the new value; append: the new length
-  std::optional<bool> repeat;     // true: it was written before, and this is what was answered then
+  Lsn lsn;                          // in the log of the server that took it; in a quorum table, in the partition's
+  Epoch epoch;                      // that server's incarnation; in a quorum table, that of the leader who wrote it
+  TxnSeq txnseq;                    // of the map it acted on
+  std::optional<int64_t> result{};  // incr: the new value; append: the new length
+  std::optional<bool> repeat{};     // true: it was written before, and this is what was answered then
   CANTLE_FIELDS(version, lsn, epoch, txnseq, result, repeat)
 };
 
@@ -125,7 +125,7 @@ struct CasRequest {
   TxnSeq txnseq;
   bool hop = true;
   uint32_t deadline_ms = 0;
-  std::optional<uint64_t> client, series, series_low, age_ms;
+  std::optional<uint64_t> client{}, series{}, series_low{}, age_ms{};
   CANTLE_FIELDS(table, key, value, op, expect, txnseq, hop, deadline_ms, client, series, series_low, age_ms)
 };
 // Adds bytes at the end of the value; a key that is not there has an empty one. TOO_LARGE: it would be over kValueMax.
@@ -134,7 +134,7 @@ struct AppendRequest {
   TxnSeq txnseq;
   bool hop = true;
   uint32_t deadline_ms = 0;
-  std::optional<uint64_t> client, series, series_low, age_ms;
+  std::optional<uint64_t> client{}, series{}, series_low{}, age_ms{};
   CANTLE_FIELDS(table, key, value, txnseq, hop, deadline_ms, client, series, series_low, age_ms)
 };
 // Adds to the value, a signed 64-bit number in decimal; a key that is not there has 0. INVALID: it is no such number,
@@ -145,8 +145,20 @@ struct IncrRequest {
   TxnSeq txnseq;
   bool hop = true;
   uint32_t deadline_ms = 0;
-  std::optional<uint64_t> client, series, series_low, age_ms;
+  std::optional<uint64_t> client{}, series{}, series_low{}, age_ms{};
   CANTLE_FIELDS(table, key, by, txnseq, hop, deadline_ms, client, series, series_low, age_ms)
+};
+
+// The writes of a request, as views into what came: put, delete and batch are `write`.
+enum class WriteKind : uint8_t { write, cas, append, incr };
+struct WriteOp {
+  Op op = Op::put;
+  std::string_view key, value;  // append: what is added
+};
+struct ExpectView {
+  std::optional<Version> version;
+  std::optional<std::string_view> value;
+  bool absent = false;
 };
 
 // --- scan -----------------------------------------------------------------------------------------

@@ -35,17 +35,10 @@ struct GetView : RequestCommon {
 };
 base::Result<GetView> decode_get(std::string_view params);
 
-struct WriteOp {
-  model::Op op = model::Op::put;
-  std::string_view key, value;
-};
-// A cas's condition: exactly one of the three.
-struct ExpectView {
-  std::optional<model::Version> version;
-  std::optional<std::string_view> value;
-  bool absent = false;
-};
-enum class WriteKind : uint8_t { write, cas, append, incr };
+using model::ExpectView;
+using model::WriteKind;
+using model::WriteOp;
+
 struct WriteRequest : RequestCommon {
   WriteKind kind = WriteKind::write;  // put, delete and batch are writes
   std::vector<WriteOp> ops;           // one of cas, append and incr; append: `value` is what is added
