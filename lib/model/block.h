@@ -26,6 +26,9 @@ enum class BlockKind : uint8_t {
 };
 constexpr bool is_log_block(BlockKind kind) { return kind < BlockKind::seal; }
 
+constexpr uint64_t kElapsedMaxMs =
+    60000;  // that a block adds to its log's time, so that no clock jump expires anything
+
 struct BlockHeader {
   BlockKind kind = BlockKind::data;
   PartitionId partition;
@@ -39,7 +42,7 @@ struct BlockHeader {
   uint32_t prev_crc = 0;                     // its header CRC, which covers its payload CRC
   Lsn commit;                                // commit LSN known when it was built; push: the LSN before `first`
   uint64_t leader_ms = 0;                    // wall clock of the builder; for expiry, never for safety
-  uint64_t elapsed_ms = 0;                   // CLOCK_BOOTTIME since the block before, at most 60 s
+  uint64_t elapsed_ms = 0;                   // CLOCK_BOOTTIME since the block before, at most kElapsedMaxMs
   uint32_t payload_crc = 0, header_crc = 0;  // CRC-32C
 
   Lsn last() const { return {records == 0 ? first.value : first.value + records - 1}; }

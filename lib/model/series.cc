@@ -51,6 +51,12 @@ auto place_of(std::vector<SeriesEntry>& entries, uint64_t number) {
 }  // namespace
 
 void SeriesWindow::add(const SeriesEntry& entry) {
+  // Log time does not go back along a log, so what is expired beside any other is never needed again; and a number that
+  // is used anew after that must not be taken for one below the old ones' window.
+  uint64_t newest = entry.time_ms;
+  for (const auto& e : entries_) newest = std::max(newest, e.time_ms);
+  expire(newest);
+  if (entry.time_ms + kSeriesExpiryMs <= newest) return;
   if (below_window(entry.number, high())) return;
   const auto at = place_of(entries_, entry.number);
   if (at != entries_.end() && at->number == entry.number) {

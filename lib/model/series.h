@@ -90,4 +90,11 @@ class SeriesWindow {
   std::vector<SeriesEntry> entries_;
 };
 
+// What a replica knows of a client.
+struct ClientSeries {
+  SeriesWindow window;  // what has expired may still be among it
+  uint64_t now_ms = 0;  // the log time
+  bool whole = true;    // false: there may have been more, a snapshot did not bring it
+};
+
 }  // namespace cantle::model

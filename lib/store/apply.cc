@@ -10,7 +10,7 @@ using base::ok;
 struct ApplyJob::Slice {
   Place place;
   uint64_t bytes = 0;
-  uint32_t records = 0;
+  uint32_t records = 0, windows = 0;
   bool full = false;
   std::map<model::ExtentId, ExtentRow> changed;
 };
@@ -30,6 +30,7 @@ base::Result<bool> ApplyJob::step() {
   slice.place = place_;
   TRY_ASSIGN(auto txn, index_->begin());
   while (slice.place.extent < extents_.size() && !slice.full) TRY(apply_extent(*txn, slice));
+  if (!slice.full) TRY(apply_series(*txn, slice));
   const bool last = !slice.full;
   std::set<model::ExtentId> touched;
   if (last) TRY(finish(*txn, touched));
@@ -73,7 +74,23 @@ base::Status ApplyJob::apply_extent(WriteTxn& txn, Slice& slice) {
   }
   TRY(write_extent(txn, extent, row));
   slice.changed[extent] = std::move(row);
-  if (!slice.full) slice.place = {slice.place.extent + 1, ""};
+  if (!slice.full) slice.place = {slice.place.extent + 1, "", {}};
+  return ok();
+}
+
+base::Status ApplyJob::apply_series(WriteTxn& txn, Slice& slice) {
+  const auto& rows = pending_.series.rows();
+  auto it = slice.place.series ? rows.upper_bound(*slice.place.series) : rows.begin();
+  for (; it != rows.end(); ++it) {
+    slice.full = slice.records + slice.windows >= limits_.records || slice.bytes >= limits_.bytes;
+    if (slice.full) break;
+    TRY_ASSIGN(auto window, read_series(txn, it->first));
+    window.merge(it->second);
+    TRY(write_series(txn, it->first, window));
+    slice.windows++;
+    slice.bytes += window.entries().size() * sizeof(model::SeriesEntry);
+    slice.place.series = it->first;
+  }
   return ok();
 }
 

@@ -1,8 +1,9 @@
 // Apply: carries one sealed half of the overlay into the index, slice by slice, on the apply lane.
 //
-// Each slice is one transaction of adjacent keys. The last one also carries what the half means as a whole: the
-// divides that lie in it, how far each partition has been applied, and how far the journal has. A crash in between
-// leaves records in the index whose positions are not: replay meets them again, and the newest version wins.
+// Each slice is one transaction of adjacent keys, and behind the records, of series. The last one also carries what the
+// half means as a whole: the divides that lie in it, how far each partition has been applied, and how far the journal
+// has. A crash in between leaves records in the index whose positions are not: replay meets them again, and the newest
+// version wins; a window of a series is joined with what is there.
 //
 // Threads: step() on the apply lane; everything else before and after.
 #pragma once
@@ -10,6 +11,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -21,6 +23,7 @@
 #include "lib/store/index.h"
 #include "lib/store/overlay.h"
 #include "lib/store/rows.h"
+#include "lib/store/series_table.h"
 
 namespace cantle::store {
 
@@ -29,6 +32,7 @@ struct Pending {
   std::map<model::PartitionId, model::LogPoint> points;  // last block of each partition
   std::vector<DivideNote> divides;
   std::map<model::PartitionId, QuorumRow> rows;  // of quorum logs that changed
+  SeriesTable series;                            // of quorum tables' records
   JournalPosition from;                          // the first of them; not set while there is none
   JournalPosition upto;                          // every durable block before this is in this half or an earlier one
   bool empty() const { return points.empty() && divides.empty(); }
@@ -52,11 +56,13 @@ class ApplyJob {
 
  private:
   struct Place {
-    size_t extent = 0;  // of extents_
-    std::string key;    // the last one done there
+    size_t extent = 0;                // of extents_
+    std::string key;                  // the last one done there
+    std::optional<SeriesKey> series;  // the last one done
   };
   struct Slice;
   base::Status apply_extent(WriteTxn& txn, Slice& slice);
+  base::Status apply_series(WriteTxn& txn, Slice& slice);
   base::Status finish(WriteTxn& txn, std::set<model::ExtentId>& touched);
 
   std::shared_ptr<Index> index_;

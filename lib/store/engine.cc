@@ -100,6 +100,9 @@ base::Status Engine::truncate(const model::PartitionId& partition, const model::
 std::optional<QuorumLog> Engine::quorum_log(const model::PartitionId& partition) const {
   return impl_->quorum_state(partition);
 }
+base::Result<model::ClientSeries> Engine::series(const model::PartitionId& partition, uint64_t client) {
+  return impl_->series(partition, client);
+}
 base::Result<std::vector<model::Block>> Engine::read_log(const model::PartitionId& partition, model::Lsn from,
                                                          size_t bytes_max) {
   return impl_->read_log(partition, from, bytes_max);

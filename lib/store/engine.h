@@ -22,6 +22,9 @@
 //   TRY(engine->commit(partition, lsn));
 //   TRY(engine->seal(partition, promised, done)); TRY(engine->truncate(partition, keep, done));
 //
+// A record of theirs that says whose write it was (client, series) is in the client's series as soon as the record is
+// visible, goes into the index with it, and is forgotten kSeriesExpiryMs of log time later.
+//
 // Invariants
 //   * A done callback that says ok comes after the fdatasync that covers its block, and all blocks before it
 //     in the journal, in the order of the appends (invariant 5 of design/README.md, R01).
@@ -60,6 +63,7 @@
 #include "lib/model/ids.h"
 #include "lib/model/interval.h"
 #include "lib/model/quorum.h"
+#include "lib/model/series.h"
 #include "lib/model/version.h"
 #include "lib/store/data_dir.h"
 #include "lib/store/disk.h"
@@ -168,6 +172,7 @@ struct QuorumLog {
   model::LogPoint end, durable;  // appended; on the disk
   model::Lsn commit;             // the highest that is known, at most `end`
   model::Lsn visible;            // reads see it up to here; behind `commit` while the overlay is full
+  uint64_t log_time_ms = 0;      // the sum of elapsed_ms of the blocks up to `visible`
   model::Epoch promised;         // by the newest seal, be it on its way to the disk
   model::Epoch highest;          // of any block or seal that was ever in it
   std::vector<model::EpochStart> epochs;
@@ -232,7 +237,8 @@ class Engine {
     bool last = false;
   };
   // A snapshot's chunk straight into the extent, past the journal; durable when called back. A chunk of another
-  // snapshot number begins anew; one at or before `fill.to` is only confirmed.
+  // snapshot number begins anew; one at or before `fill.to` is only confirmed. A snapshot does not bring series yet:
+  // see series().
   base::Status ingest(const TenureId& id, Chunk chunk, Done done);
 
   // --- quorum tables ------------------------------------------------------------------------------
@@ -256,6 +262,9 @@ class Engine {
   // not_found: no such block; faulted: it is committed.
   base::Status truncate(const model::PartitionId& partition, const model::LogPoint& keep, Done done);
   std::optional<QuorumLog> quorum_log(const model::PartitionId& partition) const;
+  // What is visible here of that client's series. Not `whole` in a copy that a snapshot filled, until what it did not
+  // bring has expired.
+  base::Result<model::ClientSeries> series(const model::PartitionId& partition, uint64_t client);
   // Durable blocks from the one that holds `from` on, about bytes_max of payload, at least one; none: it is behind the
   // end. not_found: older than what is retained; unavailable: that is being looked up, ask again; corrupt: damaged.
   base::Result<std::vector<model::Block>> read_log(const model::PartitionId& partition, model::Lsn from,

@@ -19,8 +19,7 @@ constexpr base::Duration kApplyGapMax = std::chrono::seconds(10);
 
 void Engine::Impl::maybe_seal() {
   if (failed || overlay.sealed() || (pending.empty() && !rows_due())) return;
-  const bool full =
-      pending.empty() || overlay.active()->bytes() >= config.overlay_bytes / 2 || backlog() >= backlog_max() / 2;
+  const bool full = pending.empty() || active_bytes() >= config.overlay_bytes / 2 || backlog() >= backlog_max() / 2;
   // Under load each round is at least as long as the one before took: larger halves rewrite fewer pages for a record.
   const auto now = parts.clock.now();
   const bool old = now - active_since >= config.overlay_age && now - apply_ended >= std::min(apply_took, kApplyGapMax);
@@ -70,7 +69,7 @@ void Engine::Impl::applied_step(const base::Result<bool>& result) {
   }
   // While there is room, slices are spread out: the journal's syncs go first. What a stream has left behind is worked
   // off as soon as it pauses.
-  const bool room = overlay.bytes() < config.overlay_bytes / 2 && backlog() < backlog_max() / 2;
+  const bool room = overlay_bytes() < config.overlay_bytes / 2 && backlog() < backlog_max() / 2;
   const bool stream = journal->streaming() && parts.clock.now() - last_block < kStreamPause;
   job_waits = drains.empty() && !closing && !low_space && room && (stream || backlog() < config.overlay_bytes / 2);
   if (!job_waits) run_apply();
@@ -160,7 +159,8 @@ void Engine::Impl::index_txn(std::function<base::Status(WriteTxn&)> task, Done d
       }));
 }
 
-// One small piece of work that nobody waits for: freeing, or counting what a divide left uncounted.
+// One small piece of work that nobody waits for: freeing, counting what a divide left uncounted, or sweeping the
+// series.
 void Engine::Impl::background() {
   if (background_busy || job_running || failed || closing) return;
   for (auto& [extent, row] : extents)
@@ -168,6 +168,7 @@ void Engine::Impl::background() {
       if (row.pieces[i].freeing()) return free_some(extent, i);
       if (!row.pieces[i].counts.all && !low_space) return count_some(extent, row.pieces[i].interval, nullptr);
     }
+  if (series_sweep_due()) sweep_series();
 }
 
 void Engine::Impl::free_some(model::ExtentId extent, size_t piece) {

@@ -74,6 +74,7 @@ struct QuorumState {
   model::Lsn commit;
   model::Lsn recovered;                 // its row's, until the journal was replayed: of the log behind the last cut
   model::LogPoint visible;              // in the overlay, or in the index
+  uint64_t log_time_ms = 0;             // through `visible`
   std::deque<TailBlock> tail;           // behind `visible`
   std::deque<Flying> flying;            // appended, not durable, not cut
   std::deque<model::LogPoint> cutting;  // truncates that are not durable
@@ -147,8 +148,13 @@ struct Engine::Impl {
   // `file`: the frame's segment.
   void take_durable(const Frame& frame, std::string_view payload, Log* log, const std::shared_ptr<File>& file);
   void begin_pending(const Frame& frame);  // once for each half
-  // `place`: where large values may stay; null: they are copied.
-  void put_records(Log& log, std::string_view payload, const PayloadPlace* place);
+  // `place`: where large values may stay; null: they are copied. `time_ms`: log time, of a quorum table's.
+  void put_records(Log& log, std::string_view payload, const PayloadPlace* place, uint64_t time_ms = 0);
+  // What the overlay takes, with the series that came with it; and of that, the half that takes what comes.
+  uint64_t overlay_bytes() const {
+    return overlay.bytes() + pending.series.bytes() + (job ? job->pending().series.bytes() : 0);
+  }
+  uint64_t active_bytes() const { return overlay.active()->bytes() + pending.series.bytes(); }
   bool crowded() const { return overlay.bytes() >= std::min(config.spill_from, config.overlay_bytes / 4); }
   uint64_t backlog() const;
   uint64_t backlog_max() const { return config.overlay_bytes * kBacklogOverlays; }
@@ -181,13 +187,18 @@ struct Engine::Impl {
   base::Status let_in(Log& log);  // what is committed and durable, into the overlay as far as there is room
   void let_in_waiting();
   bool has_overlay_room(uint64_t payload_bytes) const;
-  base::Status put_tail(Log& log, const TailBlock& block);
+  base::Status put_tail(Log& log, const TailBlock& block, uint64_t time_ms);
   base::Result<std::string> payload_of(const TailBlock& block);
   void note_block(Log& log, const model::BlockHeader& header);  // it is the new end
   void drop_tail(Log& log);
   void confirm_repeated(Log& log);
   model::LogPoint durable_of(const Log& log) const;
   std::optional<QuorumLog> quorum_state(const model::PartitionId& partition) const;
+  // --- engine_series.cc
+  void note_series(const Log& log, const model::RecordView& record, uint64_t time_ms);
+  base::Result<model::ClientSeries> series(const model::PartitionId& partition, uint64_t client);
+  bool series_sweep_due() const;
+  void sweep_series();
   // --- engine_log.cc
   QuorumRow quorum_row(const Log& log) const;
   void gather_rows(Pending& half);  // of quorum logs, for the half that is about to be applied
@@ -341,6 +352,9 @@ struct Engine::Impl {
   size_t quorum_logs = 0;  // of `live`
   uint64_t tail_held = 0;  // payload bytes
   uint64_t cut_blocks = 0;
+  std::string series_swept_to;  // in the middle of a sweep: the next key
+  base::Instant last_series_sweep{};
+  bool series_dropped = false;  // a tenure with series is gone since the last sweep began
   bool learning_logs = false;
   uint64_t scan_start = 0;  // of the last recovery: what lies before is in no LogIndex until it is learned
   std::map<uint64_t, std::shared_ptr<File>> log_files;

@@ -290,7 +290,10 @@ void Engine::Impl::expire_trash(bool all) {
     };
     return index_txn(std::move(task), unbusy(id.partition, [this, id = id, changed](const base::Status& s) {
                        if (!s) return;
-                       others.erase(id);
+                       if (const auto it = others.find(id); it != others.end()) {
+                         series_dropped = series_dropped || it->second.quorum.has_value();
+                         others.erase(it);
+                       }
                        for (auto& [extent, r] : *changed) extents[extent] = std::move(r);
                      }));
   }
@@ -317,7 +320,7 @@ EngineStatus Engine::Impl::status() const {
   s.segments = segments.size();
   s.oldest_segment = segments.empty() ? s.head.segment : segments.begin()->first;
   s.journal_bytes = s.segments * config.segment_bytes;
-  s.overlay_bytes = overlay.bytes();
+  s.overlay_bytes = overlay_bytes();
   s.overlay_records = overlay.records();
   s.queue_bytes = journal->queued_bytes();
   s.backlog_bytes = backlog();

@@ -47,6 +47,7 @@ QuorumRow Engine::Impl::quorum_row(const Log& log) const {
   row.commit = std::max(q.recovered, std::min(q.commit, durable_of(log).lsn));
   row.epochs = q.epochs.starts();
   row.begins = q.begins;
+  row.log_time_ms = q.log_time_ms;
   JournalPosition from, cut;
   const auto need = [](JournalPosition& first, const JournalPosition& at) {
     if (at.sequence != 0 && (first.sequence == 0 || at < first)) first = at;

@@ -194,7 +194,7 @@ base::Status Replay::frame(const Frame& frame, std::string_view payload) {
 
 // Half of the bound is the running engine's; here nothing else is in the way.
 base::Status Replay::make_room() {
-  if (e_.overlay.active()->bytes() >= e_.config.overlay_bytes / 8 * 7 || e_.backlog() >= e_.backlog_max() / 8 * 7)
+  if (e_.active_bytes() >= e_.config.overlay_bytes / 8 * 7 || e_.backlog() >= e_.backlog_max() / 8 * 7)
     TRY(e_.apply_now());
   return ok();
 }
@@ -429,6 +429,7 @@ base::Status Replay::rebuild_rows() {
     if (row.quorum) {
       row.quorum->set_from({});
       row.quorum->set_cut({});
+      row.quorum->log_time_ms = 0;
     }
     ExtentRow pieces;
     pieces.pieces.push_back({row.interval, row.partition, row.assignment, "", {}});
@@ -544,6 +545,7 @@ void Engine::Impl::begin_log(Log& log) {
   q.commit = log.row.applied.lsn;
   q.recovered = row.commit;
   q.visible = log.row.applied;
+  q.log_time_ms = row.log_time_ms;
   q.begins = row.begins;
   q.learned = false;
 }
@@ -605,7 +607,7 @@ base::Status Engine::Impl::open() {
   count_quorum_logs();
   if (auto s = parts.disk.space()) space = *s;
   check_space();
-  last_checkpoint = last_second = last_readers = last_block = parts.clock.now();
+  last_checkpoint = last_second = last_readers = last_series_sweep = last_block = parts.clock.now();
   if (parts.live != nullptr) parts.live->set_durable(journal->durable());
   image_wanted = true;
   if (!pending.empty()) added_n = durable_n = 1;  // what was replayed counts as a block: a drain must wait for it too

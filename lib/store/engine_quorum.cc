@@ -24,7 +24,6 @@ using model::Lsn;
 
 namespace {
 
-constexpr uint64_t kElapsedMaxMs = 60000;
 constexpr uint32_t kRetryAfterMs = 20;
 
 base::Error later(Code code, std::string text) {
@@ -90,7 +89,7 @@ base::Result<BlockHeader> Engine::Impl::build(const model::PartitionId& partitio
   if (spec.commit > log->end.lsn) return base::fail(Code::invalid, "a commit LSN behind the end of the log");
   if (spec.kind == BlockKind::data) {
     // What is built must find room when it is committed: an answer waits for it.
-    if (overlay.bytes() + journal->queued_bytes() + q.bytes + payload.size() > config.overlay_bytes)
+    if (overlay_bytes() + journal->queued_bytes() + q.bytes + payload.size() > config.overlay_bytes)
       return base::fail(later(Code::overloaded, "the overlay is full"));
     if (backlog() + journal->queued_bytes() + payload.size() > backlog_max())
       return base::fail(later(Code::overloaded, "the index is far behind the journal"));
@@ -113,8 +112,8 @@ base::Result<BlockHeader> Engine::Impl::build(const model::PartitionId& partitio
   h.commit = std::max(spec.commit, q.commit);
   h.leader_ms = parts.clock.wall_ms();
   if (q.last_block != base::Instant{})
-    h.elapsed_ms =
-        std::min<uint64_t>(kElapsedMaxMs, static_cast<uint64_t>(std::max<int64_t>(0, base::to_ms(now - q.last_block))));
+    h.elapsed_ms = std::min<uint64_t>(model::kElapsedMaxMs,
+                                      static_cast<uint64_t>(std::max<int64_t>(0, base::to_ms(now - q.last_block))));
   TRY(check_payload_of(h, payload, log->row.interval));
   wire::seal_block(h, payload);
   add_log_block(live.find(partition)->second, h, std::move(payload), std::move(done));
@@ -132,6 +131,7 @@ base::Status Engine::Impl::check_block(const Log& log, const BlockHeader& h, std
   wire::encode_header(h, bytes);
   TRY(wire::decode_header({bytes, sizeof bytes}));
   if (h.epoch < h.prev_epoch || h.epoch.value == 0) return base::fail(Code::malformed, "a block of an older epoch");
+  if (h.elapsed_ms > model::kElapsedMaxMs) return base::fail(Code::malformed, "a block of more than a minute");
   if (h.commit >= h.first) return base::fail(Code::malformed, "a block that commits itself");
   return check_payload_of(h, payload, log.row.interval);
 }
@@ -384,7 +384,7 @@ void Engine::Impl::put_aside(Log& log, const Frame& truncate, std::vector<TailBl
 
 bool Engine::Impl::has_overlay_room(uint64_t payload_bytes) const {
   const bool empty = !overlay.sealed() && overlay.active()->empty();
-  return empty || overlay.bytes() + payload_bytes <= config.overlay_bytes;
+  return empty || overlay_bytes() + payload_bytes <= config.overlay_bytes;
 }
 
 base::Status Engine::Impl::let_in(Log& log) {
@@ -395,12 +395,14 @@ base::Status Engine::Impl::let_in(Log& log) {
     auto& block = q.tail.front();
     const auto& h = block.frame.header;
     if (h.last() > limit) break;
+    const uint64_t time_ms = q.log_time_ms + h.elapsed_ms;
     if (!q.empty) {
       const bool follows = !block.damaged && before_of(h) == q.visible;
       if (!follows || !has_overlay_room(h.length)) break;
-      TRY(put_tail(log, block));
+      TRY(put_tail(log, block, time_ms));
     }
     q.visible = point_of(h);
+    q.log_time_ms = time_ms;
     q.bytes -= h.length;
     if (block.held) tail_held -= h.length;
     q.dirty = true;
@@ -423,7 +425,7 @@ void Engine::Impl::let_in_waiting() {
   }
 }
 
-base::Status Engine::Impl::put_tail(Log& log, const TailBlock& block) {
+base::Status Engine::Impl::put_tail(Log& log, const TailBlock& block, uint64_t time_ms) {
   if (block.frame.header.kind != BlockKind::data) return ok();
   std::string again;
   if (!block.held) {
@@ -433,7 +435,7 @@ base::Status Engine::Impl::put_tail(Log& log, const TailBlock& block) {
   auto& segment = segments[block.frame.at.segment];
   if (segment.files.empty() || segment.files.back().lock() != block.file) segment.files.push_back(block.file);
   const PayloadPlace place{block.file, block.frame.at.offset + kFrameAndHeader, payload.data()};
-  put_records(log, payload, &place);
+  put_records(log, payload, &place, time_ms);
   return ok();
 }
 
@@ -467,6 +469,7 @@ std::optional<QuorumLog> Engine::Impl::quorum_state(const model::PartitionId& pa
   out.durable = durable_of(*log);
   out.commit = std::min(q.commit, log->end.lsn);
   out.visible = q.visible.lsn;
+  out.log_time_ms = q.log_time_ms;
   out.promised = q.promised;
   out.highest = q.highest;
   out.epochs = q.epochs.starts();

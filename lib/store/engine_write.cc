@@ -16,7 +16,6 @@ using model::BlockKind;
 namespace {
 
 constexpr uint32_t kRetryAfterMs = 20;
-constexpr uint64_t kElapsedMaxMs = 60000;
 constexpr uint64_t kRoomShare = 16;  // of the overlay is left to clients by those who can wait
 
 base::Error overloaded(std::string text) {
@@ -35,7 +34,7 @@ base::Status Engine::Impl::can_append(const Log* log, uint64_t payload_bytes) co
   // The last of it is for what must be written though the disk is full.
   if (!journal->has_room(payload_bytes + quorum_logs * kLocalRoom))
     return base::fail(Code::read_only, "no room for another journal segment");
-  if (overlay.bytes() + journal->queued_bytes() + payload_bytes > config.overlay_bytes)
+  if (overlay_bytes() + journal->queued_bytes() + payload_bytes > config.overlay_bytes)
     return base::fail(overloaded("the overlay is full"));
   if (backlog() + journal->queued_bytes() + payload_bytes > backlog_max())
     return base::fail(overloaded("the index is far behind the journal"));
@@ -46,7 +45,7 @@ base::Status Engine::Impl::can_append(const Log* log, uint64_t payload_bytes) co
 
 bool Engine::Impl::has_room(uint64_t payload_bytes) const {
   const uint64_t queued = journal->queued_bytes() + payload_bytes;
-  return overlay.bytes() + queued <= config.overlay_bytes - config.overlay_bytes / kRoomShare &&
+  return overlay_bytes() + queued <= config.overlay_bytes - config.overlay_bytes / kRoomShare &&
          backlog() + queued <= backlog_max() - backlog_max() / kRoomShare && queued <= config.queue_bytes_max / 2;
 }
 
@@ -81,8 +80,8 @@ base::Result<model::Lsn> Engine::Impl::append(const model::PartitionId& partitio
   h.prev_crc = log->end.crc;
   h.commit = log->end.lsn;  // push: all of it is
   h.leader_ms = parts.clock.wall_ms();
-  h.elapsed_ms =
-      std::min<uint64_t>(kElapsedMaxMs, static_cast<uint64_t>(std::max<int64_t>(0, base::to_ms(now - last_block))));
+  h.elapsed_ms = std::min<uint64_t>(model::kElapsedMaxMs,
+                                    static_cast<uint64_t>(std::max<int64_t>(0, base::to_ms(now - last_block))));
   last_block = now;
   wire::seal_block(h, payload);
   log->end = {epoch, h.last(), h.header_crc};
@@ -198,7 +197,7 @@ void Engine::Impl::begin_pending(const Frame& frame) {
   pending.from = frame.at;
 }
 
-void Engine::Impl::put_records(Log& log, std::string_view payload, const PayloadPlace* place) {
+void Engine::Impl::put_records(Log& log, std::string_view payload, const PayloadPlace* place, uint64_t time_ms) {
   wire::RecordReader in(payload);
   const Part* part = nullptr;
   for (model::RecordView r; in.next(r);) {
@@ -213,6 +212,7 @@ void Engine::Impl::put_records(Log& log, std::string_view payload, const Payload
     if (newest && !log.quorum) highest = r.version;
     const auto* left = r.value.size() >= config.spill_value && crowded() ? place : nullptr;
     overlay.put(part->extent, r, newest, left);
+    if (log.quorum && r.client != 0) note_series(log, r, time_ms);
   }
 }
 

@@ -56,6 +56,15 @@ struct MetaFields {
   }
 };
 
+// A window, column by column: the names stand there once.
+struct SeriesFields {
+  std::vector<uint64_t> number, epoch, lsn, time_ms;
+  std::vector<uint32_t> kind;
+  std::vector<int64_t> value;
+  CANTLE_FIELDS(number, epoch, lsn, kind, value, time_ms)
+};
+constexpr uint32_t kResultKindLast = static_cast<uint32_t>(model::ResultKind::length);
+
 }  // namespace
 
 Tenure tenure_of(const TenureRow& row) {
@@ -94,6 +103,64 @@ base::Result<ExtentRow> decode_extent_row(std::string_view bytes) { return opene
 base::Result<MetaRow> decode_meta_row(std::string_view bytes) {
   TRY_ASSIGN(auto fields, opened<MetaFields>(bytes, "state"));
   return std::move(fields.row);
+}
+
+SeriesKey series_key(const TenureRow& row, uint64_t client) {
+  return {row.partition, row.parts.empty() ? model::ExtentId{} : row.parts.front().extent, client};
+}
+
+std::string encode_key(const SeriesKey& key) {
+  std::string out(key.partition.view());
+  base::put_u32_be(out, key.extent.value);
+  base::put_u64_be(out, key.client);
+  return out;
+}
+
+base::Result<SeriesKey> decode_series_key(std::string_view bytes) {
+  SeriesKey key;
+  constexpr size_t kId = 16;
+  if (bytes.size() != kId + 4 + 8) return fail(Code::corrupt, "index: series row under a key of another length");
+  std::copy_n(bytes.begin(), kId, key.partition.bytes.begin());
+  key.extent = {base::get_u32_be(bytes.data() + kId)};
+  key.client = base::get_u64_be(bytes.data() + kId + 4);
+  return key;
+}
+
+std::string encode_row(const model::SeriesWindow& row) {
+  SeriesFields f;
+  for (const auto& e : row.entries()) {
+    f.number.push_back(e.number);
+    f.epoch.push_back(e.outcome.epoch.value);
+    f.lsn.push_back(e.outcome.lsn.value);
+    f.kind.push_back(static_cast<uint32_t>(e.outcome.kind));
+    f.value.push_back(e.outcome.value);
+    f.time_ms.push_back(e.time_ms);
+  }
+  return sealed(f);
+}
+
+base::Result<model::SeriesWindow> decode_series_row(std::string_view bytes) {
+  TRY_ASSIGN(const auto f, opened<SeriesFields>(bytes, "series"));
+  const size_t n = f.number.size();
+  if (f.epoch.size() != n || f.lsn.size() != n || f.kind.size() != n || f.value.size() != n || f.time_ms.size() != n)
+    return fail(Code::corrupt, "index: series row: columns of different lengths");
+  model::SeriesWindow row;
+  for (size_t i = 0; i < n; i++) {
+    if (f.kind[i] > kResultKindLast) return fail(Code::corrupt, "index: series row: unknown kind of result");
+    row.add(
+        {f.number[i], {{f.epoch[i]}, {f.lsn[i]}, static_cast<model::ResultKind>(f.kind[i]), f.value[i]}, f.time_ms[i]});
+  }
+  return row;
+}
+
+base::Result<model::SeriesWindow> read_series(Source& source, const SeriesKey& key) {
+  TRY_ASSIGN(const auto bytes, source.get(Db::series, encode_key(key)));
+  if (!bytes) return model::SeriesWindow{};
+  return decode_series_row(*bytes);
+}
+
+base::Status write_series(WriteTxn& txn, const SeriesKey& key, const model::SeriesWindow& row) {
+  return txn.put(Db::series, encode_key(key), encode_row(row));
 }
 
 std::string tenure_key(const TenureId& id) {

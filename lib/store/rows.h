@@ -1,4 +1,4 @@
-// Rows: what the index's `partitions`, `extents` and `meta` databases hold (man page cantle-index.5). Each
+// Rows: what the index's `partitions`, `series`, `extents` and `meta` databases hold (man page cantle-index.5). Each
 // row is a CRC-32C (big-endian) and then a MessagePack map, because LMDB has no checksums of its own.
 //
 // Threads: any; no state.
@@ -14,6 +14,7 @@
 #include "lib/model/fields.h"
 #include "lib/model/ids.h"
 #include "lib/model/quorum.h"
+#include "lib/model/series.h"
 #include "lib/store/data_dir.h"
 #include "lib/store/index.h"
 #include "lib/store/position.h"
@@ -48,8 +49,9 @@ struct QuorumRow {
   uint64_t from_segment = 0, from_offset = 0, from_sequence = 0;
   // The same for blocks that were cut and are not in the trash yet.
   uint64_t cut_segment = 0, cut_offset = 0, cut_sequence = 0;
+  uint64_t log_time_ms = 0;  // through the tenure's `applied`
   CANTLE_FIELDS(promised, highest, commit, epochs, begins, from_segment, from_offset, from_sequence, cut_segment,
-                cut_offset, cut_sequence)
+                cut_offset, cut_sequence, log_time_ms)
   JournalPosition from() const { return {from_segment, from_offset, from_sequence}; }
   JournalPosition cut() const { return {cut_segment, cut_offset, cut_sequence}; }
   void set_from(const JournalPosition& at) {
@@ -138,6 +140,22 @@ std::string encode_row(const MetaRow& row);
 base::Result<TenureRow> decode_tenure_row(std::string_view bytes);
 base::Result<ExtentRow> decode_extent_row(std::string_view bytes);
 base::Result<MetaRow> decode_meta_row(std::string_view bytes);
+
+// A client's window, under the partition's id, the number of the tenure's first extent (so that nothing of an older
+// tenure shows through, and a tenure that is known by another assignment keeps its own), and the client's id.
+struct SeriesKey {
+  model::PartitionId partition;
+  model::ExtentId extent;
+  uint64_t client = 0;
+  auto operator<=>(const SeriesKey&) const = default;
+};
+SeriesKey series_key(const TenureRow& row, uint64_t client);
+std::string encode_key(const SeriesKey& key);  // keeps the order
+base::Result<SeriesKey> decode_series_key(std::string_view bytes);
+std::string encode_row(const model::SeriesWindow& row);
+base::Result<model::SeriesWindow> decode_series_row(std::string_view bytes);
+base::Result<model::SeriesWindow> read_series(Source& source, const SeriesKey& key);  // empty if there is none
+base::Status write_series(WriteTxn& txn, const SeriesKey& key, const model::SeriesWindow& row);
 
 std::string tenure_key(const TenureId& id);
 std::string extent_key(model::ExtentId extent);

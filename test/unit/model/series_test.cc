@@ -106,6 +106,17 @@ TEST(Series, entries_expire_by_log_time) {
   EXPECT_TRUE(w.empty());
 }
 
+// A client that begins again after everything of it was forgotten.
+TEST(Series, a_number_used_anew_is_not_below_the_window_of_what_has_expired) {
+  const auto old_one = entry(1000, 10, 0), again = entry(5, 20, kSeriesExpiryMs);
+  SeriesWindow w;
+  w.add(old_one);
+  w.add(again);
+  EXPECT_EQ(w.entries(), (std::vector<SeriesEntry>{again}));
+  w.add(old_one);  // as a replay does
+  EXPECT_EQ(w.entries(), (std::vector<SeriesEntry>{again}));
+}
+
 // What recovery counts on: whatever was applied already may be applied again.
 TEST(Series, in_any_order_and_with_repeats_the_same_window_comes_out) {
   for (uint64_t seed = 1; seed <= 200; seed++) {

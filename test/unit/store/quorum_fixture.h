@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "lib/model/series.h"
 #include "lib/store/journal_format.h"
 #include "test/unit/store/engine_fixture.h"
 
@@ -12,13 +13,26 @@ namespace cantle::store {
 using Rows = std::map<std::string, std::string>;
 using Blocks = std::vector<model::Block>;
 
+// Whose write it is: the last record's.
+struct Whose {
+  uint64_t client = 0, series = 0;
+  model::ResultKind kind = model::ResultKind::place;
+};
+
 inline std::string quorum_payload(model::Epoch epoch, model::Lsn first,
-                                  const std::vector<std::pair<std::string, std::string>>& puts) {
+                                  const std::vector<std::pair<std::string, std::string>>& puts,
+                                  const Whose& whose = {}) {
   std::string payload;
+  size_t left = puts.size();
   for (const auto& [key, value] : puts) {
     model::RecordView r;
     r.key = key;
     r.value = value;
+    if (--left == 0) {
+      r.client = whose.client;
+      r.series = whose.series;
+      r.flags = model::result_flags(whose.kind);
+    }
     wire::append_record(payload, r);
   }
   EXPECT_TRUE(wire::stamp_records(payload, epoch, first));
@@ -27,7 +41,8 @@ inline std::string quorum_payload(model::Epoch epoch, model::Lsn first,
 
 // A sealed block behind `before`.
 inline model::Block block_after(const model::LogPoint& before, uint8_t p, uint64_t epoch, uint64_t commit,
-                                const std::vector<std::pair<std::string, std::string>>& puts) {
+                                const std::vector<std::pair<std::string, std::string>>& puts, const Whose& whose = {},
+                                uint64_t elapsed_ms = 0) {
   model::Block b;
   auto& h = b.header;
   h.kind = puts.empty() ? model::BlockKind::epoch_start : model::BlockKind::data;
@@ -41,7 +56,8 @@ inline model::Block block_after(const model::LogPoint& before, uint8_t p, uint64
   h.prev_crc = before.crc;
   h.commit = {commit};
   h.leader_ms = 1700000000000;
-  if (!puts.empty()) b.payload = quorum_payload(h.epoch, h.first, puts);
+  h.elapsed_ms = elapsed_ms;
+  if (!puts.empty()) b.payload = quorum_payload(h.epoch, h.first, puts, whose);
   wire::seal_block(h, b.payload);
   return b;
 }
@@ -66,6 +82,19 @@ class QuorumStore : public Store {
     const auto first = log(p).end.lsn.next();
     return engine->build(partition(p), {model::BlockKind::data, {epoch}, log(p).commit},
                          quorum_payload({epoch}, first, {{key, value}}), std::move(done));
+  }
+  // The same, as a client's.
+  base::Result<model::BlockHeader> build_as(const Whose& whose, const std::string& key, const std::string& value,
+                                            uint8_t p = 1) {
+    const auto first = log(p).end.lsn.next();
+    return engine->build(partition(p), {model::BlockKind::data, {1}, log(p).commit},
+                         quorum_payload({1}, first, {{key, value}}, whose), nullptr);
+  }
+  model::ClientSeries series(uint64_t client, uint8_t p = 1) {
+    const auto got = engine->series(partition(p), client);
+    EXPECT_TRUE(got) << base::to_string(got.error());
+    run();
+    return got ? *got : model::ClientSeries{};
   }
   base::Result<model::BlockHeader> begin_epoch(uint64_t epoch, uint8_t p = 1) {
     return engine->build(partition(p), {model::BlockKind::epoch_start, {epoch}, log(p).commit}, "", nullptr);

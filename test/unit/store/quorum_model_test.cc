@@ -112,6 +112,7 @@ class Model : public QuorumStore {
     restart(false);
   }
   int restarts = 0;
+  uint64_t series_seen = 0;
 
  private:
   base::Status effect() {
@@ -178,7 +179,8 @@ class Model : public QuorumStore {
       if (begin && !state.log.empty()) epoch = ++epochs_;
       epochs_ = std::max(epochs_, epoch);
       const auto known = std::min<uint64_t>(engine->quorum_log(partition(p))->commit.value, state.end().lsn.value);
-      block = block_after(state.end(), p, epoch, known, begin ? decltype(some_records()){} : some_records());
+      block = block_after(state.end(), p, epoch, known, begin ? decltype(some_records()){} : some_records(),
+                          somebody(state.log), random_.below(60001));
     }
     Op op{Op::What::block, p, block, 0, {}};
     const auto done = told(op);
@@ -193,6 +195,46 @@ class Model : public QuorumStore {
       ASSERT_EQ(*taken, end_of(block.header));
     }
     append(std::move(op));
+  }
+
+  static constexpr uint64_t kClients = 3;
+  // What a log says of a client up to an LSN, and its log time.
+  static model::ClientSeries series_of(const std::vector<Block>& log, uint64_t client, uint64_t lsn) {
+    model::ClientSeries out;
+    for (const auto& b : log) {
+      if (b.header.last().value > lsn) break;
+      out.now_ms += b.header.elapsed_ms;
+      wire::RecordReader in(b.payload);
+      for (model::RecordView r; in.next(r);)
+        if (r.client == client && client != 0) out.window.add({r.series, model::outcome_of(r).value(), out.now_ms});
+    }
+    out.window.expire(out.now_ms);
+    return out;
+  }
+  // A number that a leader would write: not there, and not below the window.
+  Whose somebody(const std::vector<Block>& log) {
+    if (random_.chance(0.2)) return {};
+    const uint64_t client = 1 + random_.below(kClients);
+    const auto known = series_of(log, client, UINT64_MAX).window;
+    const uint64_t low = known.high() < model::kSeriesWindow ? 1 : known.high() - model::kSeriesWindow + 1;
+    const uint64_t number =
+        random_.chance(0.7) ? known.high() + 1 + random_.below(3) : low + random_.below(known.high() + 3 - low);
+    if (known.find(number) != nullptr) return {};
+    return {client, number, random_.chance(0.5) ? model::ResultKind::length : model::ResultKind::place};
+  }
+  void check_series(uint8_t p) {
+    const auto log = *engine->quorum_log(partition(p));
+    for (uint64_t client = 1; client <= kClients; client++) {
+      auto want = series_of(truth(p), client, log.visible.value);
+      auto got = engine->series(partition(p), client);
+      ASSERT_TRUE(got) << base::to_string(got.error());
+      got->window.expire(got->now_ms);
+      ASSERT_EQ(got->now_ms, want.now_ms) << "visible " << log.visible.value;
+      ASSERT_EQ(got->window, want.window) << "client " << client << " visible " << log.visible.value;
+      ASSERT_TRUE(got->whole);
+      series_seen += want.window.entries().size();
+    }
+    ASSERT_EQ(engine->series(partition(p), 99)->window, model::SeriesWindow{});
   }
 
   void refused(const base::Error& e) {
@@ -436,6 +478,7 @@ class Model : public QuorumStore {
           << " commit " << log.commit.value << " end " << log.end.lsn.value;
     }
     ASSERT_EQ(seen.size(), rows.size());
+    check_series(p);
     if (blocks.empty()) return;
     const uint64_t from = 1 + random_.below(blocks.back().header.last().value);
     const auto applied = engine->applied(partition(p))->lsn;
@@ -486,13 +529,16 @@ class Model : public QuorumStore {
 
 TEST(QuorumModel, every_restart_finds_what_a_prefix_of_the_journal_makes) {
   int restarts = 0;
+  uint64_t series = 0;
   for (uint64_t seed = 1; seed <= 40 && !HasFatalFailure(); seed++) {
     SCOPED_TRACE(seed);
     Model model(seed);
     model.run_steps(2000);
     restarts += model.restarts;
+    series += model.series_seen;
   }
   EXPECT_GT(restarts, 400);
+  EXPECT_GT(series, 10000U);
 }
 
 TEST(QuorumModel, the_power_fails_at_every_effect_around_appends_seals_cuts_and_commits) {

@@ -8,8 +8,8 @@
 
 #include "lib/store/direct_reader.h"
 #include "lib/store/lmdb_index.h"
-#include "test/unit/store/engine_fixture.h"
 #include "test/unit/store/mini_loop.h"
+#include "test/unit/store/quorum_fixture.h"
 
 namespace cantle::store {
 namespace {
@@ -135,6 +135,68 @@ TEST(Threads, writers_readers_apply_and_kill_lose_nothing_acknowledged) {
   d.stop();
   d.start();
   EXPECT_TRUE(d.engine->report().clean);
+}
+
+// Written, looked up and applied at the same time, killed, read again.
+TEST(Threads, series_of_a_quorum_table_lie_in_a_real_index_and_come_back) {
+  Daemon d;
+  constexpr uint64_t kClients = 20, kWrites = 3000;
+  std::map<uint64_t, uint64_t> committed;  // client → its highest number
+  uint64_t n = 0;
+  for (int life = 0; life < 3; life++) {
+    d.start();
+    if (life == 0) {
+      bool made = false;
+      ASSERT_TRUE(d.engine->create({tenure(1, 1), id_of<model::TableUuid>(7), {1}, {}, LogMode::quorum},
+                                   [&](const base::Status& s) { made = s.has_value(); }));
+      ASSERT_TRUE(d.until([&] { return made; }));
+    }
+    const uint64_t until = n + kWrites;
+    int under_way = 0;
+    ASSERT_TRUE(d.until([&] {
+      while (under_way < 64 && n < until) {
+        const uint64_t client = 1 + n % kClients, number = 1 + n / kClients;
+        const auto first = d.engine->quorum_log(partition(1))->end.lsn.next();
+        auto built =
+            d.engine->build(partition(1), {model::BlockKind::data, {1}, d.engine->quorum_log(partition(1))->commit},
+                            quorum_payload({1}, first, {{"k" + std::to_string(client), "v"}}, {client, number}),
+                            [&, client, number, first](const base::Result<model::LogPoint>& point) {
+                              under_way--;
+                              ASSERT_TRUE(point);
+                              ASSERT_TRUE(d.engine->commit(partition(1), first));
+                              committed[client] = number;
+                              const auto known = d.engine->series(partition(1), client);
+                              ASSERT_TRUE(known) << base::to_string(known.error());
+                              const auto* entry = known->window.find(number);
+                              ASSERT_NE(entry, nullptr);
+                              EXPECT_EQ(entry->outcome.lsn, first);
+                            });
+        if (!built) {
+          EXPECT_EQ(built.error().code, base::Code::overloaded);
+          break;
+        }
+        under_way++;
+        n++;
+      }
+      return n == until && (life == 1 || under_way == 0);
+    }));
+    ASSERT_EQ(d.fatal, "");
+    d.stop();
+  }
+  d.start();
+  ASSERT_TRUE(d.engine->commit(partition(1), d.engine->quorum_log(partition(1))->end.lsn));
+  bool drained = false;
+  d.engine->drain([&](const base::Status&) { drained = true; });
+  ASSERT_TRUE(d.until([&] { return drained; }));
+  for (const auto& [client, number] : committed) {
+    const auto known = d.engine->series(partition(1), client);
+    ASSERT_TRUE(known);
+    EXPECT_NE(known->window.find(number), nullptr);
+    EXPECT_EQ(known->window.entries().size(), model::kSeriesWindow);
+  }
+  auto direct = DirectReader::open(d.path);
+  ASSERT_TRUE(direct);
+  EXPECT_TRUE((*direct)->get(tenure(1, 1), "k1").value());
 }
 
 }  // namespace
