@@ -2,13 +2,15 @@
 //
 // What holds whatever comes
 //   * A header that decodes encodes to the same bytes; with its checksum put right, it is refused or within its limits.
-//   * Records lie inside the payload and within their limits; encoded again they decode to the same.
+//   * Records lie inside the payload and within their limits; encoded again they decode to the same; a result that one
+//     tells is one that it has.
 //   * Filtering by two intervals that share a border gives all records, each once.
 #include <cstdint>
 #include <cstring>
 
 #include "lib/base/bytes.h"
 #include "lib/base/check.h"
+#include "lib/model/series.h"
 #include "lib/wire/block.h"
 
 namespace {
@@ -36,6 +38,16 @@ void repaired_header(std::string_view bytes) {
   header(copy);
 }
 
+// What a record says of its write's result, it bears out.
+void outcome(const model::RecordView& r) {
+  const auto got = model::outcome_of(r);
+  if (!got) return;
+  CHECK((r.client == 0) == (r.series == 0) && r.flags <= model::kResultBits);
+  CHECK(r.flags == model::result_flags(got->kind));
+  if (got->kind == model::ResultKind::length) CHECK(got->value == static_cast<int64_t>(r.value.size()));
+  if (got->kind == model::ResultKind::number) CHECK(model::parse_number(std::to_string(got->value)) == got->value);
+}
+
 void records(std::string_view payload) {
   wire::RecordReader in(payload);
   std::string again, middle;
@@ -46,6 +58,7 @@ void records(std::string_view payload) {
     const auto before = again.size();
     wire::append_record(again, r);
     CHECK(again.size() - before == wire::encoded_size(r));
+    outcome(r);
     if (n == 1) middle = r.key;
   }
   const auto info = wire::check_records(payload);
