@@ -354,7 +354,8 @@ struct Engine::Impl {
   uint64_t cut_blocks = 0;
   std::string series_swept_to;  // in the middle of a sweep: the next key
   base::Instant last_series_sweep{};
-  bool series_dropped = false;  // a tenure with series is gone since the last sweep began
+  // A tenure with series is gone since the last sweep began, or may have gone in the life before.
+  bool series_sweep_wanted = false;
   bool learning_logs = false;
   uint64_t scan_start = 0;  // of the last recovery: what lies before is in no LogIndex until it is learned
   std::map<uint64_t, std::shared_ptr<File>> log_files;

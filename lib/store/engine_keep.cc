@@ -291,7 +291,7 @@ void Engine::Impl::expire_trash(bool all) {
     return index_txn(std::move(task), unbusy(id.partition, [this, id = id, changed](const base::Status& s) {
                        if (!s) return;
                        if (const auto it = others.find(id); it != others.end()) {
-                         series_dropped = series_dropped || it->second.quorum.has_value();
+                         series_sweep_wanted = series_sweep_wanted || it->second.quorum.has_value();
                          others.erase(it);
                        }
                        for (auto& [extent, r] : *changed) extents[extent] = std::move(r);

@@ -514,6 +514,11 @@ base::Status Engine::Impl::load_rows() {
   if (meta->rebuilding) return base::fail(Code::corrupt, "it was being rebuilt when the server ended");
   TRY_ASSIGN(const auto rows, read_tenures(*reader));
   TRY_ASSIGN(const auto pieces, read_extents(*reader));
+  {
+    TRY_ASSIGN(const auto cursor, reader->cursor(Db::series));
+    TRY_ASSIGN(const auto first, cursor->seek(""));
+    series_sweep_wanted = first.has_value();
+  }
   index_applied = meta->applied;
   highest = std::max(highest, meta->highest);
   for (const auto& [extent, row] : pieces) extents[extent] = row;

@@ -72,7 +72,7 @@ base::Result<model::ClientSeries> Engine::Impl::series(const model::PartitionId&
 }
 
 bool Engine::Impl::series_sweep_due() const {
-  if (!series_swept_to.empty() || series_dropped) return true;
+  if (!series_swept_to.empty() || series_sweep_wanted) return true;
   return quorum_logs > 0 && parts.clock.now() - last_series_sweep >= kSweepEvery;
 }
 
@@ -81,7 +81,7 @@ void Engine::Impl::sweep_series() {
   background_busy = true;
   if (series_swept_to.empty()) {
     last_series_sweep = parts.clock.now();
-    series_dropped = false;
+    series_sweep_wanted = false;
   }
   auto next = std::make_shared<std::string>();
   index_txn(
@@ -94,6 +94,7 @@ void Engine::Impl::sweep_series() {
       [this, next](const base::Status& s) {
         background_busy = false;
         series_swept_to = s ? std::move(*next) : std::string();
+        series_sweep_wanted = series_sweep_wanted || !s;
       });
 }
 

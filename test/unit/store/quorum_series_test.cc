@@ -248,6 +248,34 @@ TEST(QuorumSeries, a_dropped_tenures_rows_go_and_those_of_the_next_one_stay) {
   EXPECT_NE(s.series(kClient).window.find(8), nullptr);
 }
 
+// The last quorum table's tenure of a server goes, and the server dies before the sweep.
+TEST(QuorumSeries, rows_of_a_tenure_that_went_in_the_life_before_go) {
+  SeriesStore s;
+  s.write_as(1);
+  s.settle();
+  ASSERT_TRUE(s.wait([&](auto done) { return s.engine->drop(tenure(1, 1), done); }));
+  s.pass(std::chrono::hours(30));
+  EXPECT_EQ(s.engine->status().trash_tenures, 0U);
+  EXPECT_EQ(s.rows(), 1U);
+  s.lose_power();
+  s.settle();
+  EXPECT_EQ(s.rows(), 0U);
+}
+
+TEST(QuorumSeries, a_sweep_that_finds_no_room_is_made_again) {
+  SeriesStore s;
+  s.write_as(1);
+  s.settle();
+  ASSERT_TRUE(s.wait([&](auto done) { return s.engine->drop(tenure(1, 1), done); }));
+  s.pass(std::chrono::hours(30));
+  s.files.before_commit = []() -> base::Status { return base::fail(Code::no_space, "full"); };
+  for (int i = 0; i < 5; i++) s.pass(std::chrono::milliseconds(1100));
+  EXPECT_EQ(s.rows(), 1U);
+  s.files.before_commit = nullptr;
+  s.settle();
+  EXPECT_EQ(s.rows(), 0U);
+}
+
 TEST(QuorumSeries, a_tenure_that_goes_on_under_another_assignment_keeps_its_own) {
   SeriesStore s;
   s.write_as(1);
