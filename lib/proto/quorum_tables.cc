@@ -1,0 +1,375 @@
+#include "lib/proto/quorum_tables.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "lib/base/check.h"
+
+namespace cantle::proto {
+
+using namespace quorum_tables;
+using base::Code;
+using base::Instant;
+
+namespace {
+
+std::string place(const Held& held) {
+  return "partition " + to_string(held.partition) + " assignment " + to_string(held.assignment);
+}
+
+std::string_view word(model::AssignmentState state) {
+  switch (state) {
+    case model::AssignmentState::proposed: return "proposed";
+    case model::AssignmentState::initializing: return "initializing";
+    case model::AssignmentState::available: return "available";
+    case model::AssignmentState::leaving: return "leaving";
+  }
+  return "unknown";
+}
+
+void refuse(Where& w, Code code, std::string text, uint32_t retry_after_ms = 0) {
+  w.kind = Where::Kind::refuse;
+  w.error = {code, std::move(text)};
+  w.error.retry_after_ms = retry_after_ms;
+  if (code == Code::stale_route) w.error.txnseq = w.txnseq.value;
+}
+
+}  // namespace
+
+QuorumTables::QuorumTables(Self self) : self_(std::move(self)) {
+  for (const auto& held : self_.held) {
+    Copy copy;
+    copy.held = held;
+    if (!held.aside) live_[held.partition] = held.assignment;
+    copies_.emplace(held.assignment, std::move(copy));
+  }
+}
+
+QuorumTables::~QuorumTables() = default;
+
+QuorumTables::Copy* QuorumTables::live(const model::PartitionId& partition) {
+  const auto it = live_.find(partition);
+  return it == live_.end() ? nullptr : &copies_.at(it->second);
+}
+const QuorumTables::Copy* QuorumTables::live(const model::PartitionId& partition) const {
+  return const_cast<QuorumTables*>(this)->live(partition);
+}
+
+const QuorumTables::Table* QuorumTables::table(std::string_view name) const {
+  const auto it = by_name_.find(name);
+  return it == by_name_.end() ? nullptr : &tables_.at(it->second);
+}
+
+// --- maps ------------------------------------------------------------------------------------------
+
+QuorumTables::Out QuorumTables::map_read(Instant, const std::string& name, std::shared_ptr<const model::Metadata> map) {
+  Out out;
+  CHECK(map != nullptr && map->replication == model::Replication::quorum);
+  if (const auto seen = self_.seen.find(map->table); seen != self_.seen.end() && map->txnseq < seen->second) {
+    out.emplace_back(Say{base::Level::error, "map-regressed",
+                         "table " + name + " shows transaction " + to_string(map->txnseq) +
+                             ", this server has acted on " + to_string(seen->second)});
+    return out;
+  }
+  auto& t = tables_[map->table];
+  const bool first = t.map == nullptr;
+  if (!first && map->txnseq <= t.map->txnseq) return out;
+  t.name = name;
+  by_name_[name] = map->table;  // a table dropped and made again is another table
+  t.map = std::move(map);
+  t.remembered = false;
+  if (t.map->dropped) {
+    drop_table(t.map->table, out);
+    observe(t, out);
+  } else {
+    arrange(t, first, out);
+  }
+  remember(out);
+  return out;
+}
+
+// Brings the copies in line with the map; again and again without harm.
+void QuorumTables::arrange(Table& t, bool first, Out& out) {
+  for (const auto& p : t.map->partitions) {
+    const auto* a = model::find_assignment(p, self_.server);
+    auto* here = live(p.id);
+    if (here != nullptr && (a == nullptr || here->held.assignment != a->id)) {
+      set_aside(*here, out);
+      here = nullptr;
+    }
+    if (a == nullptr) continue;
+    if (here == nullptr) {
+      if (copies_.contains(a->id)) continue;  // aside, or on its way to the trash: nothing to do here
+      if (lost(t, p, *a, first)) {
+        const std::string text = "METADATA of table " + t.name + " says that server " + self_.server.name +
+                                 " is a voter of partition " + to_string(p.id) + " (assignment " + to_string(a->id) +
+                                 "), and its log is not in this data directory. It must not vote without it";
+        if (first)
+          out.emplace_back(Exit{text});
+        else
+          out.emplace_back(Say{base::Level::error, "copy-lost", text});
+        if (first) return;
+        continue;
+      }
+      Copy copy;
+      copy.held = {p.id, a->id, p.region, t.map->table, p.interval, false};
+      copy.creating = true;
+      live_[p.id] = a->id;
+      here = &copies_.emplace(a->id, std::move(copy)).first->second;
+      out.emplace_back(Create{here->held, t.name});
+    }
+    if (!here->creating) begin(*here, out);
+  }
+  for (auto& [own, c] : copies_) {
+    if (c.held.table != t.map->table || c.held.aside || c.dropping) continue;
+    if (t.map->find(c.held.partition) != nullptr || std::exchange(c.told, true)) continue;
+    out.emplace_back(Say{base::Level::warn, "copy-unknown",
+                         place(c.held) + " of table " + t.name + " is in no map; it is kept and takes no part"});
+    if (std::exchange(c.begun, false)) out.emplace_back(End{c.held.partition});
+  }
+}
+
+// Should this copy have a log that is not here? One that came with the table has none yet, unless this server has
+// acted on that table before (S6).
+bool QuorumTables::lost(const Table& t, const model::Partition& p, const model::Assignment& a, bool first) const {
+  if (first && self_.fresh_under_known_name) return true;
+  if (!model::answers_reads(a.state)) return false;
+  const bool created = p.parent.none() && a.source.none() && a.since.value == 1;
+  return !created || self_.seen.contains(t.map->table);
+}
+
+void QuorumTables::begin(Copy& c, Out& out) {
+  if (c.begun || c.dropping || c.held.aside) return;
+  const auto it = tables_.find(c.held.table);
+  if (it == tables_.end() || !it->second.map || it->second.map->dropped) return;
+  if (it->second.map->find(c.held.partition) == nullptr) return;
+  c.begun = true;
+  out.emplace_back(Begin{c.held, it->second.name, it->second.map->keyspace});
+}
+
+void QuorumTables::set_aside(Copy& c, Out& out) {
+  if (std::exchange(c.begun, false)) out.emplace_back(End{c.held.partition});
+  c.held.aside = true;
+  live_.erase(c.held.partition);
+  out.emplace_back(SetAside{c.held.partition, c.held.assignment});
+}
+
+void QuorumTables::drop(Copy& c, std::string why, Out& out) {
+  if (c.dropping || c.creating) {
+    c.why = std::move(why);  // a copy that is being made is dropped when it is there
+    return;
+  }
+  if (std::exchange(c.begun, false)) out.emplace_back(End{c.held.partition});
+  c.dropping = true;
+  c.why = std::move(why);
+  if (const auto it = live_.find(c.held.partition); it != live_.end() && it->second == c.held.assignment)
+    live_.erase(it);
+  out.emplace_back(Drop{c.held.partition, c.held.assignment, c.why});
+}
+
+void QuorumTables::drop_table(const model::TableUuid& uuid, Out& out) {
+  if (const auto it = tables_.find(uuid); it != tables_.end()) it->second.dropped = true;
+  for (auto& [own, c] : copies_)
+    if (c.held.table == uuid) drop(c, "table dropped", out);
+}
+
+QuorumTables::Out QuorumTables::table_dropped(const model::TableUuid& uuid) {
+  Out out;
+  drop_table(uuid, out);
+  return out;
+}
+
+void QuorumTables::observe(Table& t, Out& out) {
+  if (!t.map || !t.map->dropped || t.observed) return;
+  for (const auto& [own, c] : copies_)
+    if (c.held.table == t.map->table) return;
+  const auto mine = [&](const model::Partition& p) { return model::find_assignment(p, self_.server) != nullptr; };
+  if (std::none_of(t.map->partitions.begin(), t.map->partitions.end(), mine)) return;
+  t.observed = true;
+  out.emplace_back(PublishObserved{t.name, t.map->txnseq});
+}
+
+// A table is one that was acted on when all that its map asks for is durable.
+void QuorumTables::remember(Out& out) {
+  bool news = false;
+  for (auto& [uuid, t] : tables_) {
+    if (!t.map || t.remembered) continue;
+    bool pending = false, any = false;
+    for (const auto& [own, c] : copies_)
+      if (c.held.table == uuid) {
+        any = true;
+        pending = pending || c.creating;
+      }
+    if (pending || !any) continue;
+    t.remembered = true;
+    auto& seen = self_.seen[uuid];
+    news = news || seen != t.map->txnseq;
+    seen = t.map->txnseq;
+  }
+  if (news) out.emplace_back(Remember{self_.seen});
+}
+
+// --- what the store says ---------------------------------------------------------------------------
+
+QuorumTables::Out QuorumTables::created(Instant now, const model::PartitionId& partition, const base::Status& status) {
+  Out out;
+  auto* c = live(partition);
+  if (c == nullptr || !c->creating) return out;
+  if (!status) {
+    out.emplace_back(Say{base::Level::error, "create", place(c->held) + ": " + to_string(status.error())});
+    c->failed = true;
+    c->again = now + kAgainEvery;
+    return out;
+  }
+  c->creating = false;
+  if (!c->why.empty()) {
+    drop(*c, std::exchange(c->why, {}), out);
+    return out;
+  }
+  begin(*c, out);
+  remember(out);
+  return out;
+}
+
+QuorumTables::Out QuorumTables::dropped(Instant now, const model::AssignmentId& assignment,
+                                        const base::Status& status) {
+  Out out;
+  const auto it = copies_.find(assignment);
+  if (it == copies_.end() || !it->second.dropping) return out;
+  if (!status) {
+    out.emplace_back(Say{base::Level::error, "drop", place(it->second.held) + ": " + to_string(status.error())});
+    it->second.failed = true;
+    it->second.again = now + kAgainEvery;
+    return out;
+  }
+  const auto uuid = it->second.held.table;
+  copies_.erase(it);
+  for (const auto& [own, c] : copies_)
+    if (c.held.table == uuid) return out;
+  if (self_.seen.erase(uuid) != 0) out.emplace_back(Remember{self_.seen});
+  if (const auto t = tables_.find(uuid); t != tables_.end()) observe(t->second, out);
+  return out;
+}
+
+QuorumTables::Out QuorumTables::tick(Instant now) {
+  Out out;
+  for (auto& [own, c] : copies_) {
+    if (!c.failed || now < c.again) continue;
+    c.failed = false;
+    const auto t = tables_.find(c.held.table);
+    if (c.creating && c.why.empty())
+      out.emplace_back(Create{c.held, t == tables_.end() ? "" : t->second.name});
+    else if (c.dropping)
+      out.emplace_back(Drop{c.held.partition, c.held.assignment, c.why});
+  }
+  return out;
+}
+
+// --- questions -------------------------------------------------------------------------------------
+
+bool QuorumTables::find_table(Where& w, std::string_view name, model::TxnSeq txnseq, const Table** t) const {
+  *t = table(name);
+  if (*t == nullptr || !(*t)->map || (*t)->map->dropped || (*t)->dropped) {
+    refuse(w, Code::no_such_table, "no table '" + std::string(name) + "'");
+    return false;
+  }
+  w.txnseq = (*t)->map->txnseq;
+  if (txnseq <= w.txnseq) return true;
+  refuse(w, Code::unavailable, "the map at transaction " + to_string(txnseq) + " is not here yet", kRetryAfterMs);
+  w.kind = Where::Kind::fetch;
+  return false;
+}
+
+void QuorumTables::locate(Where& w, const Table& t, const model::Partition* p, model::TxnSeq txnseq) const {
+  w.partition = p;
+  w.txnseq = t.map->txnseq;
+  if (p == nullptr) return refuse(w, Code::faulted, "no partition covers the key");
+  if (txnseq.value != 0 && txnseq < p->min_txnseq) return refuse(w, Code::stale_route, "the map has changed");
+  if (!model::readable(p->state)) return refuse(w, Code::unavailable, "the partition is being made", kRetryAfterMs);
+  const auto* c = live(p->id);
+  w.kind = c != nullptr && c->begun ? Where::Kind::here : Where::Kind::elsewhere;
+}
+
+Where QuorumTables::where(std::string_view name, std::string_view key, model::TxnSeq txnseq) const {
+  Where w;
+  const Table* t = nullptr;
+  if (find_table(w, name, txnseq, &t)) locate(w, *t, t->map->find(key), txnseq);
+  return w;
+}
+
+Where QuorumTables::where_scan(std::string_view name, const model::ScanStart& start, model::TxnSeq txnseq) const {
+  Where w;
+  const Table* t = nullptr;
+  if (find_table(w, name, txnseq, &t)) locate(w, *t, model::scan_partition(*t->map, start), txnseq);
+  return w;
+}
+
+base::Status QuorumTables::admit(const model::Envelope& e) const {
+  const auto* c = live(e.partition);
+  if (c == nullptr || !c->begun || c->held.assignment != e.to_assignment)
+    return base::fail(Code::unavailable, "assignment " + to_string(e.to_assignment) + " takes no part here");
+  if (c->held.table != e.table_uuid) return base::fail(Code::invalid, "the partition is of another table");
+  return base::ok();
+}
+
+std::shared_ptr<const model::Metadata> QuorumTables::installed(std::string_view name) const {
+  const auto* t = table(name);
+  return t == nullptr ? nullptr : t->map;
+}
+
+std::vector<std::string> QuorumTables::tables() const {
+  std::vector<std::string> names;
+  for (const auto& [name, uuid] : by_name_)
+    if (const auto& t = tables_.at(uuid); t.map && !t.map->dropped && !t.dropped) names.push_back(name);
+  return names;
+}
+
+bool QuorumTables::begun() const {
+  for (const auto& [uuid, t] : tables_) {
+    if (!t.map || t.map->dropped || t.dropped) continue;
+    for (const auto& p : t.map->partitions) {
+      if (model::find_assignment(p, self_.server) == nullptr) continue;
+      const auto* c = live(p.id);
+      if (c == nullptr || !c->begun) return false;
+    }
+  }
+  return true;
+}
+
+std::vector<CopyStatus> QuorumTables::copies() const {
+  std::vector<CopyStatus> all;
+  for (const auto& [own, c] : copies_) {
+    CopyStatus s{c.held, {}, "unknown", {}};
+    if (const auto t = tables_.find(c.held.table); t != tables_.end()) {
+      s.table = t->second.name;
+      const auto* p = t->second.map ? t->second.map->find(c.held.partition) : nullptr;
+      const auto* a = p == nullptr ? nullptr : model::find_assignment(*p, c.held.assignment);
+      if (a != nullptr) s.role = word(a->state);
+    }
+    if (c.held.aside) s.role = "kept";
+    s.state = c.dropping ? "dropping" : c.creating ? "creating" : c.begun ? "serving" : "kept";
+    all.push_back(std::move(s));
+  }
+  return all;
+}
+
+std::set<model::TableUuid> QuorumTables::uuids() const {
+  std::set<model::TableUuid> all;
+  for (const auto& [own, c] : copies_)
+    if (!c.dropping) all.insert(c.held.table);
+  return all;
+}
+
+std::set<model::ServerId> QuorumTables::partners() const {
+  std::set<model::ServerId> all;
+  for (const auto& [own, c] : copies_) {
+    if (!c.begun) continue;
+    const auto* p = tables_.at(c.held.table).map->find(c.held.partition);
+    if (p == nullptr) continue;
+    for (const auto& a : p->assignments)
+      if (a.server != self_.server) all.insert(a.server);
+  }
+  return all;
+}
+
+}  // namespace cantle::proto

@@ -1,0 +1,179 @@
+// QuorumTables: the quorum tables of a partition server: their maps, which copies are to be here, and where a request
+// goes. One for all quorum tables of a server; who leads a partition is its replica's business (quorum_replica.h).
+//
+// Use
+//   QuorumTables tables(self);
+//   for (auto& e : tables.map_read(now, "orders", map)) std::visit(perform, e);
+//   tables.where("orders", key, txnseq)     // the copy here, another server, or why not
+// Effects are performed in order.
+//
+// Invariants
+//   * A copy is made only for an assignment that the map names and that cannot have held data: one that came with the
+//     table, on a server that never acted on that table. Else this server is not the one that METADATA knows, and a
+//     voter without its log would lose what it acknowledged (S6).
+//   * A replica is begun once, when its copy is durable and the map is here; it ends when the map no longer names its
+//     assignment, or the table is dropped.
+//   * A map older than one that was acted on is refused (S36).
+//   * That a table was dropped is said to have been observed when its copies here are in the trash: it can be
+//   forgotten.
+//   * Copies go only with their table (S52): what the map does not explain is kept, takes no part, and is told of.
+// Units: Instant CLOCK_BOOTTIME. Threads: one.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "lib/base/log.h"
+#include "lib/base/result.h"
+#include "lib/base/time.h"
+#include "lib/model/client_messages.h"
+#include "lib/model/ids.h"
+#include "lib/model/interval.h"
+#include "lib/model/messages.h"
+#include "lib/model/metadata.h"
+
+namespace cantle::proto {
+
+namespace quorum_tables {
+
+constexpr base::Duration kAgainEvery = std::chrono::milliseconds(500);  // what the store could not do
+constexpr uint32_t kRetryAfterMs = 100;
+
+// A copy as the store found or made it.
+struct Held {
+  model::PartitionId partition;
+  model::AssignmentId assignment;
+  model::Region region;
+  model::TableUuid table;
+  model::Interval interval;
+  bool aside = false;
+};
+
+struct Self {
+  model::ServerId server;
+  bool fresh_under_known_name = false;  // this data directory is new, the cluster knows the server's name (S6)
+  std::vector<Held> held;
+  std::map<model::TableUuid, model::TxnSeq> seen;  // as Remember had it written
+};
+
+// --- effects ---------------------------------------------------------------------------------------
+struct Create {
+  Held copy;
+  std::string table;
+};  // answered with created(), once durable
+struct Begin {
+  Held copy;
+  std::string table;
+  model::Keyspace keyspace = model::Keyspace::range;
+};
+struct End {
+  model::PartitionId partition;
+};  // the replica takes no further part
+struct SetAside {
+  model::PartitionId partition;
+  model::AssignmentId assignment;
+};
+struct Drop {
+  model::PartitionId partition;
+  model::AssignmentId assignment;
+  std::string why;
+};  // to the trash; answered with dropped()
+struct PublishObserved {
+  std::string table;
+  model::TxnSeq txnseq;
+};  // observed/<server>: what this map asked of this server is done and durable
+struct Remember {
+  std::map<model::TableUuid, model::TxnSeq> seen;
+};
+struct Say {
+  base::Level level = base::Level::warn;
+  std::string what, text;
+};
+struct Exit {
+  std::string text;
+};  // wrong identity: exit status 78
+using Effect = std::variant<Create, Begin, End, SetAside, Drop, PublishObserved, Remember, Say, Exit>;
+using Effects = std::vector<Effect>;
+
+// Where a key's requests go.
+struct Where {
+  enum class Kind : uint8_t { here, elsewhere, refuse, fetch } kind = Kind::refuse;
+  const model::Partition* partition = nullptr;  // valid until the table's next map
+  model::TxnSeq txnseq;                         // of the installed map
+  base::Error error;                            // refuse; fetch, if the map does not come
+};
+
+struct CopyStatus {
+  Held held;
+  std::string table;
+  std::string role;   // as of the map: available, leaving …; kept, unknown
+  std::string state;  // serving (its replica takes part), creating, dropping, kept
+};
+
+}  // namespace quorum_tables
+
+class QuorumTables {
+ public:
+  using Out = quorum_tables::Effects;
+  explicit QuorumTables(quorum_tables::Self self);
+  ~QuorumTables();
+
+  Out map_read(base::Instant now, const std::string& name, std::shared_ptr<const model::Metadata> map);
+  Out table_dropped(const model::TableUuid& table);  // it stands under /dropped/
+  Out created(base::Instant now, const model::PartitionId& partition, const base::Status& status);
+  Out dropped(base::Instant now, const model::AssignmentId& assignment, const base::Status& status);
+  Out tick(base::Instant now);
+
+  // --- questions ---
+  // txnseq 0: the caller has no map.
+  quorum_tables::Where where(std::string_view table, std::string_view key, model::TxnSeq txnseq) const;
+  quorum_tables::Where where_scan(std::string_view table, const model::ScanStart& start, model::TxnSeq txnseq) const;
+  // Is this for a copy that is here, from a tenure of its partition? unavailable: another tenure; stale_route.
+  base::Status admit(const model::Envelope& envelope) const;
+  std::shared_ptr<const model::Metadata> installed(std::string_view table) const;  // null: no such quorum table
+  std::vector<std::string> tables() const;
+  bool begun() const;  // every copy of every map is here and takes part
+  std::vector<quorum_tables::CopyStatus> copies() const;
+  std::set<model::TableUuid> uuids() const;    // of the copies here
+  std::set<model::ServerId> partners() const;  // servers that share a partition with this one
+
+ private:
+  struct Table {
+    std::string name;
+    std::shared_ptr<const model::Metadata> map;
+    bool dropped = false, remembered = false, observed = false;
+  };
+  struct Copy {
+    quorum_tables::Held held;
+    bool creating = false, begun = false, dropping = false, told = false;
+    base::Instant again{};  // creating, dropping: the store could not; not before then
+    bool failed = false;
+    std::string why;  // of dropping
+  };
+  Copy* live(const model::PartitionId& partition);
+  const Copy* live(const model::PartitionId& partition) const;
+  const Table* table(std::string_view name) const;
+  void arrange(Table& table, bool first, Out& out);
+  bool lost(const Table& table, const model::Partition& partition, const model::Assignment& a, bool first) const;
+  void set_aside(Copy& copy, Out& out);
+  void drop(Copy& copy, std::string why, Out& out);
+  void drop_table(const model::TableUuid& table, Out& out);
+  void begin(Copy& copy, Out& out);
+  void remember(Out& out);
+  void observe(Table& table, Out& out);
+  void locate(quorum_tables::Where& w, const Table& t, const model::Partition* p, model::TxnSeq txnseq) const;
+  bool find_table(quorum_tables::Where& w, std::string_view name, model::TxnSeq txnseq, const Table** t) const;
+
+  quorum_tables::Self self_;
+  std::map<model::TableUuid, Table> tables_;
+  std::map<std::string, model::TableUuid, std::less<>> by_name_;
+  std::map<model::AssignmentId, Copy> copies_;
+  std::map<model::PartitionId, model::AssignmentId> live_;
+};
+
+}  // namespace cantle::proto

@@ -1,0 +1,339 @@
+#include "lib/proto/quorum_tables.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "lib/base/random.h"
+
+namespace cantle::proto {
+namespace {
+
+using namespace quorum_tables;
+using namespace std::chrono_literals;
+using base::Code;
+using base::Instant;
+using model::AssignmentId;
+using model::Metadata;
+
+// One table of two partitions on p1, p2, p3; the machine is p1's.
+struct Rig {
+  explicit Rig(Self self = {}) {
+    map.table = model::TableUuid::draw(random);
+    map.replication = model::Replication::quorum;
+    map.name = "t";
+    map.txnseq = {1};
+    map.next_region = {3};
+    std::vector<model::Partition> partitions;
+    for (uint32_t i = 0; i < 2; ++i) {
+      model::Partition p;
+      p.id = model::PartitionId::draw(random);
+      p.region.value = i + 1;
+      p.interval = i == 0 ? model::Interval{"", "m"} : model::Interval{"m", ""};
+      p.min_txnseq = {1};
+      for (uint32_t slot = 0; slot < 3; ++slot) {
+        model::Assignment a;
+        a.server = {"p" + std::to_string(slot + 1)};
+        a.id = AssignmentId::draw(random);
+        a.slot = slot;
+        a.state = model::AssignmentState::available;
+        a.since = {1};
+        p.assignments.push_back(a);
+      }
+      partitions.push_back(std::move(p));
+    }
+    set(std::move(partitions));
+    self.server = {"p1"};
+    restart(std::move(self));
+  }
+  void restart(Self self = {}) {
+    self.server = {"p1"};
+    tables.emplace(std::move(self));
+  }
+  void set(std::vector<model::Partition> partitions) { map.partitions = model::Partitions(std::move(partitions)); }
+  std::vector<model::Partition> partitions() const {
+    std::vector<model::Partition> all;
+    for (const auto& p : map.partitions) all.push_back(p);
+    return all;
+  }
+  const model::Partition& p(size_t i) const { return *map.find(i == 0 ? "a" : "z"); }
+  Held held(size_t i) const { return {p(i).id, p(i).assignments[0].id, p(i).region, map.table, p(i).interval, false}; }
+  void take(Effects effects) {
+    for (auto& e : effects) out.push_back(std::move(e));
+  }
+  void install() { take(tables->map_read(now, "t", std::make_shared<const Metadata>(map))); }
+  void create_all() {
+    for (const auto& c : of<Create>()) take(tables->created(now, c.copy.partition, base::ok()));
+  }
+  template <class E>
+  std::vector<E> of() {
+    std::vector<E> found;
+    std::erase_if(out, [&](Effect& e) {
+      auto* is = std::get_if<E>(&e);
+      if (is != nullptr) found.push_back(std::move(*is));
+      return is != nullptr;
+    });
+    return found;
+  }
+
+  base::SeededRandom random{7};
+  Metadata map;
+  Instant now{1000s};
+  std::optional<QuorumTables> tables;
+  Effects out;
+};
+
+TEST(QuorumTables, a_new_tables_copies_are_made_and_take_part_once_durable) {
+  Rig rig;
+  rig.install();
+  EXPECT_TRUE(rig.of<Begin>().empty());
+  EXPECT_EQ(rig.tables->where("t", "a", {1}).kind, Where::Kind::elsewhere);  // being made
+  EXPECT_FALSE(rig.tables->begun());
+  rig.create_all();
+  const auto begun = rig.of<Begin>();
+  ASSERT_EQ(begun.size(), 2u);
+  EXPECT_EQ(begun[0].table, "t");
+  EXPECT_TRUE(rig.tables->begun());
+  EXPECT_EQ(rig.tables->where("t", "a", {1}).kind, Where::Kind::here);
+  EXPECT_EQ(rig.tables->partners(), (std::set<model::ServerId>{{"p2"}, {"p3"}}));
+  // All of it is durable: from now on a copy that is not there is lost.
+  const auto remembered = rig.of<Remember>();
+  ASSERT_EQ(remembered.size(), 1u);
+  EXPECT_EQ(remembered[0].seen.at(rig.map.table).value, 1u);
+}
+
+TEST(QuorumTables, a_table_is_not_remembered_before_all_of_its_copies_are_durable) {
+  Rig rig;
+  rig.install();
+  rig.take(rig.tables->created(rig.now, rig.p(0).id, base::ok()));
+  EXPECT_TRUE(rig.of<Remember>().empty());
+  rig.take(rig.tables->created(rig.now, rig.p(1).id, base::ok()));
+  EXPECT_EQ(rig.of<Remember>().size(), 1u);
+}
+
+TEST(QuorumTables, what_the_store_could_not_make_is_asked_for_again) {
+  Rig rig;
+  rig.install();
+  rig.of<Create>();
+  rig.take(rig.tables->created(rig.now, rig.p(0).id, base::fail(Code::no_space, "full")));
+  EXPECT_TRUE(rig.tables->tick(rig.now).empty());
+  rig.now = rig.now + kAgainEvery;
+  rig.take(rig.tables->tick(rig.now));
+  ASSERT_EQ(rig.of<Create>().size(), 1u);
+  rig.take(rig.tables->created(rig.now, rig.p(0).id, base::ok()));
+  EXPECT_EQ(rig.of<Begin>().size(), 1u);
+}
+
+TEST(QuorumTables, after_a_start_the_copies_that_are_there_take_part_as_soon_as_the_map_is) {
+  Rig rig;
+  Self self;
+  self.held = {rig.held(0), rig.held(1)};
+  self.seen[rig.map.table] = {1};
+  rig.restart(self);
+  EXPECT_EQ(rig.tables->where("t", "a", {1}).error.code, Code::no_such_table);
+  rig.install();
+  EXPECT_EQ(rig.of<Begin>().size(), 2u);
+  EXPECT_TRUE(rig.of<Create>().empty());
+}
+
+// A voter whose log is gone would help to elect a leader that lacks what it acknowledged.
+TEST(QuorumTables, s06_a_copy_that_was_there_and_is_not_any_more_is_not_made_anew) {
+  Rig rig;
+  Self self;
+  self.held = {rig.held(0)};
+  self.seen[rig.map.table] = {1};
+  rig.restart(self);
+  rig.install();
+  EXPECT_EQ(rig.of<Exit>().size(), 1u);
+  EXPECT_TRUE(rig.of<Create>().empty());
+}
+
+TEST(QuorumTables, s06_a_new_directory_under_a_known_name_votes_for_nothing) {
+  Rig rig;
+  Self self;
+  self.fresh_under_known_name = true;
+  rig.restart(self);
+  rig.install();
+  EXPECT_EQ(rig.of<Exit>().size(), 1u);
+  EXPECT_TRUE(rig.of<Create>().empty());
+}
+
+TEST(QuorumTables, s06_an_assignment_that_came_later_is_made_only_while_it_is_to_be_filled) {
+  Rig rig;
+  auto all = rig.partitions();
+  all[0].assignments[0].since = {5};
+  rig.map.txnseq = {5};
+  rig.set(all);
+  Self self;
+  self.held = {rig.held(1)};
+  self.seen[rig.map.table] = {4};
+  rig.restart(self);
+  rig.install();
+  EXPECT_EQ(rig.of<Exit>().size(), 1u);
+
+  all[0].assignments[0].state = model::AssignmentState::proposed;
+  rig.set(all);
+  rig.restart(self);
+  rig.install();
+  EXPECT_TRUE(rig.of<Exit>().empty());
+  EXPECT_EQ(rig.of<Create>().size(), 1u);
+}
+
+TEST(QuorumTables, s36_a_map_from_the_past_is_refused) {
+  Rig rig;
+  Self self;
+  self.held = {rig.held(0), rig.held(1)};
+  self.seen[rig.map.table] = {2};
+  rig.restart(self);
+  rig.install();
+  EXPECT_TRUE(rig.of<Begin>().empty());
+  const auto said = rig.of<Say>();
+  ASSERT_EQ(said.size(), 1u);
+  EXPECT_EQ(said[0].what, "map-regressed");
+}
+
+TEST(QuorumTables, where_names_the_copy_the_map_that_is_missing_or_why_not) {
+  Rig rig;
+  rig.install();
+  rig.create_all();
+  EXPECT_EQ(rig.tables->where("nobody", "a", {0}).error.code, Code::no_such_table);
+  EXPECT_EQ(rig.tables->where("t", "a", {2}).kind, Where::Kind::fetch);
+  EXPECT_EQ(rig.tables->where("t", "a", {0}).partition->id, rig.p(0).id);
+  auto all = rig.partitions();
+  all[0].min_txnseq = {7};
+  rig.map.txnseq = {7};
+  rig.set(all);
+  rig.install();
+  const auto stale = rig.tables->where("t", "a", {1});
+  EXPECT_EQ(stale.error.code, Code::stale_route);
+  EXPECT_EQ(stale.error.txnseq, 7u);
+  EXPECT_EQ(rig.tables->where("t", "z", {1}).kind, Where::Kind::here);
+}
+
+TEST(QuorumTables, messages_are_admitted_to_the_tenure_that_takes_part_alone) {
+  Rig rig;
+  rig.install();
+  model::Envelope e;
+  e.partition = rig.p(0).id;
+  e.table_uuid = rig.map.table;
+  e.to_assignment = rig.p(0).assignments[0].id;
+  EXPECT_EQ(rig.tables->admit(e).error().code, Code::unavailable);  // it is being made
+  rig.create_all();
+  EXPECT_TRUE(rig.tables->admit(e));
+  e.to_assignment = rig.p(1).assignments[0].id;
+  EXPECT_EQ(rig.tables->admit(e).error().code, Code::unavailable);
+  e.to_assignment = rig.p(0).assignments[0].id;
+  e.table_uuid = model::TableUuid::draw(rig.random);
+  EXPECT_EQ(rig.tables->admit(e).error().code, Code::invalid);
+}
+
+TEST(QuorumTables, a_dropped_tables_copies_go_and_are_forgotten) {
+  Rig rig;
+  rig.install();
+  rig.create_all();
+  rig.out.clear();
+  rig.map.txnseq = {2};
+  rig.map.dropped = true;
+  rig.install();
+  EXPECT_EQ(rig.of<End>().size(), 2u);
+  const auto drops = rig.of<Drop>();
+  ASSERT_EQ(drops.size(), 2u);
+  EXPECT_EQ(rig.tables->where("t", "a", {0}).error.code, Code::no_such_table);
+  rig.of<Remember>();
+  rig.take(rig.tables->dropped(rig.now, drops[0].assignment, base::ok()));
+  EXPECT_TRUE(rig.of<Remember>().empty());
+  EXPECT_TRUE(rig.of<PublishObserved>().empty());
+  rig.take(rig.tables->dropped(rig.now, drops[1].assignment, base::fail(Code::io_error, "later")));
+  rig.now = rig.now + kAgainEvery;
+  rig.take(rig.tables->tick(rig.now));
+  ASSERT_EQ(rig.of<Drop>().size(), 1u);
+  rig.take(rig.tables->dropped(rig.now, drops[1].assignment, base::ok()));
+  const auto last = rig.of<Remember>();
+  ASSERT_EQ(last.size(), 1u);
+  EXPECT_FALSE(last[0].seen.contains(rig.map.table));
+  const auto observed = rig.of<PublishObserved>();
+  ASSERT_EQ(observed.size(), 1u);
+  EXPECT_EQ(observed[0].txnseq.value, 2u);
+  EXPECT_TRUE(rig.tables->copies().empty());
+}
+
+// The server was away when the table was dropped: it has no map of it.
+TEST(QuorumTables, a_table_under_dropped_goes_without_a_map) {
+  Rig rig;
+  Self self;
+  self.held = {rig.held(0)};
+  rig.restart(self);
+  EXPECT_EQ(rig.tables->uuids().size(), 1u);
+  rig.take(rig.tables->table_dropped(rig.map.table));
+  EXPECT_EQ(rig.of<Drop>().size(), 1u);
+  EXPECT_TRUE(rig.tables->uuids().empty());
+}
+
+TEST(QuorumTables, a_copy_that_is_being_made_is_dropped_when_it_is_there) {
+  Rig rig;
+  rig.install();
+  rig.map.txnseq = {2};
+  rig.map.dropped = true;
+  rig.install();
+  EXPECT_TRUE(rig.of<Drop>().empty());
+  rig.create_all();
+  EXPECT_EQ(rig.of<Drop>().size(), 2u);
+  EXPECT_TRUE(rig.of<Begin>().empty());
+}
+
+TEST(QuorumTables, s52_a_copy_in_no_map_is_kept_and_takes_no_part) {
+  Rig rig;
+  Self self;
+  auto stray = rig.held(0);
+  stray.partition = model::PartitionId::draw(rig.random);
+  stray.assignment = AssignmentId::draw(rig.random);
+  self.held = {rig.held(0), rig.held(1), stray};
+  rig.restart(self);
+  rig.install();
+  EXPECT_EQ(rig.of<Begin>().size(), 2u);
+  EXPECT_TRUE(rig.of<Drop>().empty());
+  EXPECT_EQ(rig.of<Say>().size(), 1u);
+  const auto copies = rig.tables->copies();
+  EXPECT_EQ(std::count_if(copies.begin(), copies.end(), [](const auto& c) { return c.role == "unknown"; }), 1);
+}
+
+TEST(QuorumTables, an_older_tenure_is_set_aside_and_its_replica_ends) {
+  Rig rig;
+  rig.install();
+  rig.create_all();
+  rig.out.clear();
+  auto all = rig.partitions();
+  all[0].assignments.erase(all[0].assignments.begin());
+  all[0].min_txnseq = rig.map.txnseq = {2};
+  rig.set(all);
+  rig.install();
+  EXPECT_EQ(rig.of<End>().size(), 1u);
+  EXPECT_EQ(rig.of<SetAside>().size(), 1u);
+  EXPECT_TRUE(rig.of<Drop>().empty());
+  EXPECT_EQ(rig.tables->where("t", "a", {2}).kind, Where::Kind::elsewhere);
+}
+
+TEST(QuorumTables, a_table_dropped_and_made_again_is_another_table) {
+  Rig rig;
+  rig.install();
+  rig.create_all();
+  rig.map.txnseq = {2};
+  rig.map.dropped = true;
+  rig.install();
+  rig.out.clear();
+  Rig other;
+  other.map.table = model::TableUuid::draw(rig.random);
+  auto all = other.partitions();
+  for (auto& p : all) {
+    p.id = model::PartitionId::draw(rig.random);
+    for (auto& a : p.assignments) a.id = AssignmentId::draw(rig.random);
+  }
+  other.set(all);
+  rig.map = other.map;
+  rig.install();
+  EXPECT_EQ(rig.of<Create>().size(), 2u);
+  EXPECT_EQ(rig.tables->tables(), std::vector<std::string>{"t"});
+}
+
+}  // namespace
+}  // namespace cantle::proto
