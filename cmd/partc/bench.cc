@@ -34,7 +34,7 @@ base::Result<Workload> parse_workload(const std::string& word) {
 struct Plan {
   Workload workload = Workload::put;
   std::string table;
-  model::Level level = model::Level::majority;
+  model::Level level = model::Level::majority, write_level = model::Level::majority;
   base::Duration timeout{0}, duration{0};
   uint64_t records = 0, count = 0, key_size = 0, value_size = 0, seed = 0;
   double read_share = 0, rate = 0;
@@ -57,6 +57,7 @@ base::Result<Plan> plan_of(const BenchFlags& flags) {
   Plan plan;
   TRY_ASSIGN(plan.workload, parse_workload(flags.workload));
   TRY_ASSIGN(plan.level, parse_level(flags.level));
+  if (model::is_push_level(plan.level)) plan.write_level = plan.level;  // the others are reads'
   TRY_ASSIGN(plan.timeout, daemon::parse_duration(flags.timeout));
   TRY_ASSIGN(plan.duration, daemon::parse_duration(flags.duration));
   plan.table = flags.table;
@@ -239,7 +240,7 @@ class Bench {
 
   void begin_write(const Slot& slot, const std::string& key, const std::string& value, Instant begun) {
     slot.client->put(
-        plan_.table, key, value, {.level = plan_.level, .timeout = plan_.timeout},
+        plan_.table, key, value, {.level = plan_.write_level, .timeout = plan_.timeout},
         [this, slot, key, value = history_ ? value : std::string(), begun](const base::Result<model::WriteReply>& r) {
           ++result_.writes;
           ended(slot, "put", key, &value, begun, r ? std::nullopt : std::optional(r.error()),

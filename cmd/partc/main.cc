@@ -40,6 +40,13 @@ void add_level(CLI::App* sub, CommonFlags& f, const char* preset) {
   f.level = preset;
   sub->add_option("--level", f.level, "How many replicas must confirm: one, majority, all")->capture_default_str();
 }
+void add_read_level(CLI::App* sub, CommonFlags& f) {
+  f.level = "majority";
+  sub->add_option(
+         "--level", f.level,
+         "Whose answer counts: one, majority, all; of a quorum table: linearizable (as majority), session, any")
+      ->capture_default_str();
+}
 void add_hex(CLI::App* sub, CommonFlags& f) {
   sub->add_flag("--hex", f.hex, "Keys are given in hexadecimal (else %XX stands for a byte)");
 }
@@ -65,7 +72,7 @@ void add_record_verbs(Verbs& verbs, AllFlags& f) {
   get->add_option("key", f.get.keys, "Keys; - for the lines of stdin")->required();
   get->add_flag("--raw", f.get.raw, "Print the value and no newline behind it");
   get->add_option("--direct", f.get.direct, "Read the data directory of a server on this host, without the server");
-  add_level(get, f.get, "majority");
+  add_read_level(get, f.get);
   add_timeout(get, f.get, "10s");
   add_hex(get, f.get);
   get->footer("example: partc get packages bash");
@@ -102,7 +109,7 @@ void add_range(CLI::App* sub, ScanFlags& f) {
   sub->add_flag("--reverse", f.reverse, "From the last key down");
   sub->add_option("--limit", f.limit, "At most so many records (0: all)")->capture_default_str();
   sub->add_option("--direct", f.direct, "Read the data directory of a server on this host, without the server");
-  add_level(sub, f, "majority");
+  add_read_level(sub, f);
   add_timeout(sub, f, "10s");
   add_hex(sub, f);
 }
@@ -218,7 +225,7 @@ void add_bench_verb(Verbs& verbs, AllFlags& f) {
   bench->add_option("--history", b.history, "Write each request and its outcome to this file, as JSON lines");
   bench->add_option("--gap-log", b.gap_log, "Write each gap between acknowledgements to this file, as for load");
   bench->add_flag("--keep-going", b.keep_going, "A failure is counted and does not end the run");
-  add_level(bench, b, "majority");
+  add_read_level(bench, b);
   add_timeout(bench, b, "10s");
   bench->footer("example: partc bench put orders --connections 16 --in-flight 16 --duration 30s");
 }

@@ -86,7 +86,11 @@ base::Result<int> get(Tool& tool, const GetFlags& flags) {
     return print_value(*reply, flags.raw);
   }
   int status = daemon::kExitDone;
-  daemon::Printer out(tool.flags().format, {"key", "value", "version"});
+  // Not the leader's answer, perhaps: it says how old it may be.
+  const bool aged = !model::is_push_level(common.level) && !model::is_linearizable(common.level);
+  std::vector<std::string> columns{"key", "value", "version"};
+  if (aged) columns.insert(columns.end(), {"lsn", "lag_ms"});
+  daemon::Printer out(tool.flags().format, columns);
   for (const auto& key : keys) {
     const auto reply = read(key);
     if (!reply && reply.error().code != Code::not_found) return base::fail(reply.error());
@@ -95,7 +99,9 @@ base::Result<int> get(Tool& tool, const GetFlags& flags) {
       status = daemon::kExitNotThere;
       continue;
     }
-    out.row({daemon::Bytes{key}, daemon::Bytes{reply->value}, to_string(reply->version)});
+    std::vector<daemon::Cell> row{daemon::Bytes{key}, daemon::Bytes{reply->value}, to_string(reply->version)};
+    if (aged) row.insert(row.end(), {reply->lsn.value_or(0), reply->lag_ms.value_or(0)});
+    out.row(row);
   }
   return status;
 }

@@ -100,10 +100,11 @@ base::Result<client::MapPtr> Tool::map(const std::string& table, base::Duration 
 }
 
 base::Result<model::Level> parse_level(const std::string& word) {
-  if (word == "one") return model::Level::one;
-  if (word == "majority") return model::Level::majority;
-  if (word == "all") return model::Level::all;
-  return base::fail(Code::usage, "level '" + word + "' is none of one, majority, all");
+  using model::Level;
+  for (const auto level : {Level::one, Level::majority, Level::all, Level::linearizable, Level::session, Level::any})
+    if (word == to_string(level)) return level;
+  return base::fail(Code::usage,
+                    "level '" + word + "' is none of one, majority, all, nor, of a read, linearizable, session, any");
 }
 
 base::Result<std::string> parse_key(const std::string& text, bool hex) {

@@ -142,7 +142,10 @@ base::Status check_values(client::Client& client, const VerifyFlags& flags, base
   TRY(read_expected(flags, &expected, findings));
   model::ScanRequest request;
   request.table = flags.table;
-  request.level = model::Level::one;  // the replicas have been compared
+  // The replicas have been compared; but of a quorum table any one may fall behind again.
+  const auto map = client.map_in_hand(flags.table);
+  const bool quorum = map && map->replication == model::Replication::quorum;
+  request.level = quorum ? model::Level::linearizable : model::Level::one;
   uint64_t records = 0;
   const auto each = [&](const model::ScanRecord& r) -> base::Result<bool> {
     ++records;

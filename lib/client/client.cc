@@ -1,6 +1,7 @@
 #include "lib/client/client.h"
 
 #include <algorithm>
+#include <charconv>
 
 #include "lib/base/bytes.h"
 #include "lib/client/flow.h"
@@ -129,19 +130,28 @@ class GetFlow final : public Flow {
     return partition;
   }
   uint64_t spread() const override { return base::hash128(request_.key).low; }
+  bool needs_leader() const override { return model::is_linearizable(request_.level); }
   std::string_view method() const override { return "get"; }
   std::string encode(model::TxnSeq txnseq, uint32_t deadline_ms) override {
     request_.txnseq = txnseq;
     request_.deadline_ms = deadline_ms;
+    if (request_.level == model::Level::session) request_.session = session_token();
     return wire::encode(request_);
   }
   base::Status succeeded(std::string_view result) override {
     TRY_ASSIGN(auto reply, wire::decode<model::GetReply>(result));
+    if (reply.lsn) saw_lsn(*reply.lsn);
     client_.saw(reply.version);
     done_(std::move(reply));
     return base::ok();
   }
-  void failed(const base::Error& error) override { done_(base::fail(error)); }
+  void failed(const base::Error& error) override {
+    // That it was not there is something that was seen, too.
+    uint64_t lsn = 0;
+    const auto* end = error.detail.data() + error.detail.size();
+    if (error.code == Code::not_found && std::from_chars(error.detail.data(), end, lsn).ec == std::errc()) saw_lsn(lsn);
+    done_(base::fail(error));
+  }
 
   model::GetRequest request_;
   Done<model::GetReply> done_;
@@ -167,14 +177,17 @@ class ScanFlow final : public Flow {
   }
   // Scans of one range stay with one server, so that pages follow each other.
   uint64_t spread() const override { return base::hash128(request_.begin).low; }
+  bool needs_leader() const override { return model::is_linearizable(request_.level); }
   std::string_view method() const override { return "scan"; }
   std::string encode(model::TxnSeq txnseq, uint32_t deadline_ms) override {
     request_.txnseq = txnseq;
     request_.deadline_ms = deadline_ms;
+    if (request_.level == model::Level::session) request_.session = session_token();
     return wire::encode(request_);
   }
   base::Status succeeded(std::string_view result) override {
     TRY_ASSIGN(auto reply, wire::decode<model::ScanReply>(result));
+    saw_lsn(reply.lsn.value);
     done_(std::move(reply));
     return base::ok();
   }

@@ -137,6 +137,8 @@ class Client {
   ClientCounts counts_;
   std::optional<model::Version> newest_;  // that it wrote or read: the next write comes after it
   std::map<std::string, Table> tables_;
+  std::map<model::PartitionId, model::ServerId> leaders_;  // of quorum tables, as somebody said last
+  std::map<model::PartitionId, uint64_t> seen_;            // likewise: the highest LSN that it was told
   std::map<model::ServerId, std::unique_ptr<rpc::Peer>> peers_;
   std::list<std::unique_ptr<io::Timer>> timers_;
 };

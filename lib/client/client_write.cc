@@ -107,6 +107,7 @@ class WriteFlow final : public Flow {
     // It was acknowledged, whatever else the answer says.
     if (!reply) return base::fail(Code::outcome_unknown, "unreadable acknowledgement: " + reply.error().text);
     client_.saw(reply->version);
+    saw_lsn(reply->lsn.value);
     done_(std::move(*reply));
     return base::ok();
   }

@@ -34,7 +34,13 @@ void Flow::attempt(const MapPtr& map) {
   if (!partition) return;
   map_ = map;
   region_ = partition->region;
-  const auto order = candidates(*partition, purpose_, spread(), client_.health_, client_.loop_.now());
+  partition_ = partition->id;
+  parent_ = partition->parent;
+  of_quorum_ = map->replication == model::Replication::quorum;
+  of_leader_ = of_quorum_ && needs_leader();
+  auto order = candidates(*partition, purpose_, spread(), client_.health_, client_.loop_.now());
+  if (const auto leader = client_.leaders_.find(partition_); of_leader_ && leader != client_.leaders_.end())
+    std::stable_partition(order.begin(), order.end(), [&](const auto& s) { return s == leader->second; });
   const auto fresh = std::find_if(order.begin(), order.end(), [&](const auto& s) { return !tried_.contains(s); });
   if (order.empty())
     return attempt_failed({}, {Code::unavailable, "no server of the partition answers requests yet"}, 0);
@@ -53,6 +59,7 @@ void Flow::send(const model::ServerId& server, const MapPtr& map, size_t others)
                [self = shared_from_this(), server, others](base::Result<std::string_view> result) {
                  if (!result) return self->attempt_failed(server, result.error(), others);
                  self->client_.health_.answered(server);
+                 if (self->of_leader_) self->client_.leaders_[self->partition_] = server;
                  if (const auto read = self->succeeded(*result); !read) self->give_up(read.error());
                });
 }
@@ -63,6 +70,7 @@ void Flow::attempt_failed(const model::ServerId& server, const base::Error& erro
   const bool told = error.code == Code::outcome_unknown && !error.detail.empty();  // the server itself said so
   if ((error.code == Code::unavailable || error.code == Code::outcome_unknown) && !told && !server.name.empty())
     client_.health_.failed(server, now);
+  if (of_leader_ && !server.name.empty()) learn_leader(server, error);
   Next next = attempts_.failed(error, now, others, client_.random_);
   if (!next.retry) return give_up(attempts_.answer());
   ++client_.counts_.retries;
@@ -76,6 +84,30 @@ void Flow::attempt_failed(const model::ServerId& server, const base::Error& erro
   if (next.delay.count() == 0) return find_map();
   tried_.clear();
   client_.after(next.delay, [self = shared_from_this()] { self->find_map(); });
+}
+
+std::optional<uint64_t> Flow::session_token() const {
+  for (const auto& id : {partition_, parent_})
+    if (const auto it = client_.seen_.find(id); it != client_.seen_.end()) return it->second;
+  return std::nullopt;
+}
+
+void Flow::saw_lsn(uint64_t lsn) {
+  if (!of_quorum_ || lsn == 0) return;
+  const auto before = session_token().value_or(0);
+  client_.seen_[partition_] = std::max(before, lsn);
+}
+
+// Who does not lead names who does, if he knows.
+void Flow::learn_leader(const model::ServerId& server, const base::Error& error) {
+  auto& leaders = client_.leaders_;
+  if (error.code == Code::not_leader && !error.detail.empty()) {
+    leaders[partition_] = model::ServerId{error.detail};
+    tried_.erase(leaders[partition_]);
+    return;
+  }
+  if (error.code != Code::not_leader && error.code != Code::unavailable && error.code != Code::outcome_unknown) return;
+  if (const auto it = leaders.find(partition_); it != leaders.end() && it->second == server) leaders.erase(it);
 }
 
 // What a server says of itself is not enough to act on: where it is, and who is not there.

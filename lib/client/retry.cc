@@ -25,7 +25,11 @@ Next Attempts::failed(const base::Error& error, base::Instant now, size_t others
       next.at_least.value = error.txnseq;
       return next;
     }
-    case Code::not_leader:
+    case Code::not_leader: {
+      // Named at the first time: it is asked at once. They may name each other for a while after that.
+      const bool named = !error.detail.empty() && named_++ == 0;
+      return again(now, named ? Duration::zero() : pause(), error.detail.empty(), true);
+    }
     case Code::unavailable: return again(now, pause(), true, true);
     case Code::catching_up:
     case Code::read_only: return again(now, pause(), false, true);

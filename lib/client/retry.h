@@ -65,7 +65,7 @@ class Attempts {
 
   RetryOptions options_;
   base::Instant deadline_;
-  uint32_t failures_ = 0, waits_ = 0;
+  uint32_t failures_ = 0, waits_ = 0, named_ = 0;
   bool maybe_happened_ = false;
   std::optional<model::Version> version_;
   base::Error last_;

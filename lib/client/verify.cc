@@ -59,8 +59,22 @@ bool same(const model::HashPartition& a, const model::HashPartition& b) {
 
 }  // namespace
 
+namespace {
+
+bool of_quorum(const ReplicaHash& r) { return r.held && r.held->leads.has_value(); }
+// Of one log that all have: at different places in it they may well differ.
+bool elsewhere(const ReplicaHash& a, const ReplicaHash& b) {
+  return of_quorum(a) && of_quorum(b) && a.held->applied != b.held->applied;
+}
+
+}  // namespace
+
 bool PartitionReplicas::agree() const {
   if (replicas.empty()) return false;
+  // Without a leader's answer there may be more that is committed than any of them knows.
+  const bool led = std::any_of(replicas.begin(), replicas.end(),
+                               [](const ReplicaHash& r) { return of_quorum(r) && *r.held->leads; });
+  if (of_quorum(replicas.front()) && !led) return false;
   return std::all_of(replicas.begin(), replicas.end(), [&](const ReplicaHash& r) {
     const auto& first = replicas.front().held;
     return r.held && first && same(*r.held, *first);
@@ -73,6 +87,7 @@ bool PartitionReplicas::differ() const {
     const bool has_it_not = !r.held && r.held.error().code == base::Code::not_found;
     if (has_it_not && r.assignment.state == model::AssignmentState::available) return true;
     if (!comparable(r)) continue;
+    if (first && elsewhere(r, *first)) continue;
     if (first && !same(*r.held, *first->held)) return true;
     if (!first) first = &r;
   }
@@ -146,7 +161,15 @@ std::string disagreement(const PartitionReplicas& partition) {
 
 std::string not_compared(const PartitionReplicas& partition, const Servers& servers) {
   std::string text;
+  const ReplicaHash* leader = nullptr;
+  for (const auto& r : partition.replicas)
+    if (of_quorum(r) && *r.held->leads) leader = &r;
   for (const auto& r : partition.replicas) {
+    if (comparable(r) && leader != nullptr && elsewhere(r, *leader)) {
+      text += (text.empty() ? "" : "; ") + r.assignment.server.name + ": it is at LSN " + to_string(r.held->applied) +
+              ", the leader at " + to_string(leader->held->applied);
+      continue;
+    }
     if (comparable(r)) continue;
     const auto* entry = servers.find(r.assignment.server);
     std::string why = "it catches up";
@@ -158,6 +181,8 @@ std::string not_compared(const PartitionReplicas& partition, const Servers& serv
       why = "it is being filled";
     text += (text.empty() ? "" : "; ") + r.assignment.server.name + ": " + why;
   }
+  if (text.empty() && leader == nullptr && !partition.replicas.empty() && of_quorum(partition.replicas.front()))
+    text = "none of them leads";
   return text;
 }
 

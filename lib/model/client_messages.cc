@@ -22,6 +22,18 @@ const Partition* last_below(const Metadata& map, std::string_view bound) {
 
 }  // namespace
 
+std::string_view to_string(Level level) {
+  switch (level) {
+    case Level::one: return "one";
+    case Level::majority: return "majority";
+    case Level::all: return "all";
+    case Level::linearizable: return "linearizable";
+    case Level::session: return "session";
+    case Level::any: return "any";
+  }
+  return "unknown";
+}
+
 std::string encode_cursor(const ScanCursor& cursor) {
   std::string out(1, static_cast<char>(kCursorFormat * 2 + (cursor.reverse ? 1 : 0)));
   base::put_u64_be(out, cursor.lsn.value);

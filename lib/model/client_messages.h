@@ -31,8 +31,22 @@
 
 namespace cantle::model {
 
-// How many replica slots must have confirmed a write, or answered a read.
-enum class Level : uint8_t { one = 1, majority = 2, all = 3 };
+// How many replica slots must have confirmed a write, or answered a read. The last three are reads' of quorum tables,
+// where majority and all mean linearizable, and one means any; a write there is on a majority, whichever of one and
+// majority was asked for.
+enum class Level : uint8_t {
+  one = 1,
+  majority = 2,
+  all = 3,
+  linearizable = 4,  // the leader's, under its lease
+  session = 5,       // any replica's that has all that this client saw: `session` in the request
+  any = 6,           // any replica's, with its lag in the answer
+};
+constexpr bool is_push_level(Level level) { return level <= Level::all; }
+constexpr bool is_linearizable(Level level) {
+  return level == Level::linearizable || level == Level::majority || level == Level::all;
+}
+std::string_view to_string(Level level);
 
 constexpr uint32_t kDeadlineDefaultMs = 5000;
 constexpr uint32_t kDeadlineMaxMs = 30000;
@@ -48,13 +62,16 @@ struct GetRequest {
   Level level = Level::one;
   bool hop = true;  // pass it on to the right server, at most once
   uint32_t deadline_ms = 0;
-  CANTLE_FIELDS(table, key, txnseq, level, hop, deadline_ms)
+  std::optional<uint64_t> session;  // level session: the highest LSN of the partition that this client was told
+  CANTLE_FIELDS(table, key, txnseq, level, hop, deadline_ms, session)
 };
 // A key that is not there is the error NOT_FOUND.
 struct GetReply {
   std::string value;
   Version version;
-  CANTLE_FIELDS(value, version)
+  std::optional<uint64_t> lsn{};     // quorum tables: what was read is the partition as of here, or later
+  std::optional<uint64_t> lag_ms{};  // levels session and any: since the leader last said how far it is
+  CANTLE_FIELDS(value, version, lsn, lag_ms)
 };
 
 // --- put, delete, batch ---------------------------------------------------------------------------
@@ -176,7 +193,8 @@ struct ScanRequest {
   TxnSeq txnseq;
   bool hop = true;
   uint32_t deadline_ms = 0;
-  CANTLE_FIELDS(table, begin, end, reverse, limit, bytes, cursor, level, keys_only, txnseq, hop, deadline_ms)
+  std::optional<uint64_t> session;  // as in GetRequest
+  CANTLE_FIELDS(table, begin, end, reverse, limit, bytes, cursor, level, keys_only, txnseq, hop, deadline_ms, session)
 };
 struct ScanRecord {
   std::string key, value;
@@ -188,7 +206,8 @@ struct ScanReply {
   std::string cursor;  // empty: nothing is left
   Lsn lsn;             // the answer shows the partition as of this LSN of the answering server
   TxnSeq txnseq;
-  CANTLE_FIELDS(records, cursor, lsn, txnseq)
+  std::optional<uint64_t> lag_ms{};  // as in GetReply
+  CANTLE_FIELDS(records, cursor, lsn, txnseq, lag_ms)
 };
 
 // What a cursor says. Forward: go on at `bound`, inclusive. Reverse: go on below `bound` (empty: from the
@@ -320,7 +339,10 @@ struct HashPartition {
   std::string hash;                      // 16 bytes: sum modulo 2^128 of hash(key, version, value) over both
   Lsn applied;
   bool serving = false;  // answers reads
-  CANTLE_FIELDS(id, region, assignment, interval, records, tombstones, bytes, hash, applied, serving)
+  // Of a quorum table's copy, `applied` is a place in the one log that all have: what stands there is the same. Whether
+  // it is the leader's, who has all that is committed; a push table's: not said.
+  std::optional<bool> leads{};
+  CANTLE_FIELDS(id, region, assignment, interval, records, tombstones, bytes, hash, applied, serving, leads)
 };
 struct HashReply {
   TxnSeq txnseq;

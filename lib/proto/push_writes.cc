@@ -294,7 +294,12 @@ void PushServer::Impl::answer_reached(Batch& b) {
   std::erase_if(b.waiting, [&](const Waiting& w) {
     if (w.level > *level) return false;
     const model::Lsn lsn{b.end->lsn.value - b.count + w.last};
-    emit(Reply{w.request, model::WriteReply{w.version, lsn, b.end->epoch, t == nullptr ? TxnSeq{} : t->map->txnseq}});
+    model::WriteReply reply;
+    reply.version = w.version;
+    reply.lsn = lsn;
+    reply.epoch = b.end->epoch;
+    if (t != nullptr) reply.txnseq = t->map->txnseq;
+    emit(Reply{w.request, std::move(reply)});
     waiting_requests--;
     return true;
   });

@@ -12,7 +12,10 @@ void QuorumGet::answered(uint32_t slot, const model::PushReadReply& reply) {
 
 base::Result<model::GetReply> QuorumGet::result() const {
   if (!newest_.found || newest_.deleted) return base::fail(base::Code::not_found, "no such key");
-  return model::GetReply{newest_.value, newest_.version};
+  model::GetReply reply;
+  reply.value = newest_.value;
+  reply.version = newest_.version;
+  return reply;
 }
 
 void QuorumScan::answered(uint32_t slot, model::PushScanReply page) {

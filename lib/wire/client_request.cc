@@ -68,7 +68,7 @@ bool common(RequestCommon& c, std::string_view name, Reader& in, bool* ok) {
       if (name == "level") {
         uint32_t v = 0;
         *ok = number(in, &v);
-        c.level = v >= 1 && v <= 3 ? static_cast<model::Level>(v) : model::Level{};
+        c.level = v >= 1 && v <= 6 ? static_cast<model::Level>(v) : model::Level{};
         return true;
       }
       return false;
@@ -80,7 +80,9 @@ bool common(RequestCommon& c, std::string_view name, Reader& in, bool* ok) {
 }
 
 base::Status check_common(const RequestCommon& c) {
-  if (c.level == model::Level{}) return base::fail(Code::invalid, "level is 1 (one), 2 (majority) or 3 (all)");
+  if (c.level == model::Level{})
+    return base::fail(Code::invalid,
+                      "level is 1 (one), 2 (majority) or 3 (all); of a read 4 (linearizable), 5 (session) or 6 (any)");
   return base::ok();
 }
 
@@ -132,6 +134,8 @@ base::Status check_op(const WriteOp& op) {
 base::Status finish(WriteRequest& r, base::Status& status) {
   TRY(status);
   TRY(check_common(r));
+  if (!model::is_push_level(r.level))
+    return base::fail(Code::invalid, "level " + std::string(to_string(r.level)) + " is for reads");
   TRY(check_series(r));
   for (const auto& op : r.ops) {
     TRY(check_op(op));
@@ -271,6 +275,7 @@ base::Result<GetView> decode_get(std::string_view params) {
     bool ok = true;
     if (name == "key") return in.text(&r.key);
     if (common(r, name, in, &ok)) return ok;
+    if (name == "session") return in.nil() || in.uint(&r.session);
     return in.skip();
   }));
   TRY(check_common(r));

@@ -32,6 +32,7 @@ struct RequestCommon {
 
 struct GetView : RequestCommon {
   std::string_view key;
+  uint64_t session = 0;  // 0: not said
 };
 base::Result<GetView> decode_get(std::string_view params);
 

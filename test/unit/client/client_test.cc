@@ -50,6 +50,86 @@ TEST_F(ClientTest, requests_of_one_key_stay_with_one_server) {
   for (const auto& line : cluster.log) EXPECT_EQ(line, cluster.log.front());
 }
 
+// What a quorum table's servers do that do not lead.
+MapPtr quorum_map() {
+  auto map = std::make_shared<model::Metadata>(*map_of(1, {""}));
+  map->replication = model::Replication::quorum;
+  return map;
+}
+
+TEST_F(ClientTest, the_leader_that_another_server_names_is_asked_and_remembered) {
+  cluster.maps = {quorum_map()};
+  std::string leader = "p2";
+  cluster.before = [&](const std::string& server, std::string_view) -> std::optional<Error> {
+    if (server == leader) return std::nullopt;
+    Error e(Code::not_leader, leader + " leads");
+    e.detail = leader;
+    return e;
+  };
+  for (int i = 0; i < 5; ++i) EXPECT_TRUE(put("k" + std::to_string(i), "1"));
+  EXPECT_LE(cluster.log.size(), 6u);
+  cluster.log.clear();
+  leader = "p3";
+  EXPECT_TRUE(put("a", "1"));
+  EXPECT_EQ(get("a")->value, "1");
+  EXPECT_EQ(cluster.log, (std::vector<std::string>{"p2 put a", "p3 put a", "p3 get a"}));
+}
+
+TEST_F(ClientTest, a_leader_that_is_gone_is_forgotten_and_the_others_are_asked) {
+  cluster.maps = {quorum_map()};
+  std::string leader = "p2";
+  cluster.before = [&](const std::string& server, std::string_view) -> std::optional<Error> {
+    if (server == leader) return std::nullopt;
+    Error e(Code::not_leader, leader + " leads");
+    e.detail = leader;
+    return e;
+  };
+  EXPECT_TRUE(put("a", "1"));
+  cluster.stop("p2");
+  loop.run_for(1s, [&] { return client().map_in_hand("t") == nullptr; });
+  leader = "p1";
+  EXPECT_TRUE(put("a", "2"));
+  cluster.log.clear();
+  EXPECT_EQ(get("a")->value, "2");
+  EXPECT_EQ(cluster.log, (std::vector<std::string>{"p1 get a"}));
+}
+
+TEST_F(ClientTest, a_read_of_any_replica_needs_no_leader) {
+  cluster.maps = {quorum_map()};
+  EXPECT_TRUE(put("a", "1"));
+  cluster.log.clear();
+  for (int i = 0; i < 20; ++i)
+    EXPECT_TRUE(await<model::GetReply>(
+        loop, 20s, [&](Done<model::GetReply> d) { client().get("t", "a", {.level = model::Level::one}, d); }));
+  EXPECT_EQ(cluster.log.size(), 20u);
+}
+
+TEST_F(ClientTest, a_session_tells_what_it_was_told_and_a_key_that_was_not_there_counts) {
+  cluster.maps = {quorum_map()};
+  std::vector<std::optional<uint64_t>> tokens;
+  const auto session_get = [&](const std::string& key) {
+    return await<model::GetReply>(
+        loop, 20s, [&](Done<model::GetReply> d) { client().get("t", key, {.level = model::Level::session}, d); });
+  };
+  cluster.on_get = [&](const model::GetRequest& r) { tokens.push_back(r.session); };
+  cluster.lsn = 7;
+  EXPECT_TRUE(put("a", "1"));
+  EXPECT_TRUE(session_get("a"));
+  cluster.lsn = 9;
+  EXPECT_TRUE(session_get("a"));
+  cluster.lsn = 8;  // another replica's answer does not take it back
+  EXPECT_TRUE(session_get("a"));
+  cluster.before = [&](const std::string&, std::string_view) -> std::optional<Error> {
+    Error none(Code::not_found, "no such key");
+    none.detail = "12";
+    return none;
+  };
+  EXPECT_EQ(session_get("b").error().code, Code::not_found);
+  cluster.before = nullptr;
+  EXPECT_TRUE(session_get("a"));
+  EXPECT_EQ(tokens, (std::vector<std::optional<uint64_t>>{7, 7, 9, 12}));
+}
+
 TEST_F(ClientTest, an_old_map_is_replaced_when_a_server_says_so) {
   EXPECT_TRUE(put("a", "1"));
   cluster.maps.push_back(map_of(7, {"", "m"}));

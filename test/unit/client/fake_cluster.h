@@ -94,6 +94,8 @@ class FakeCluster : public Servers, public MapSource {
   std::vector<std::optional<model::Version>> versions;  // of writes
   std::vector<std::optional<model::Version>> afters;    // of writes
   model::Version stamp;                                 // of every answer
+  uint64_t lsn = 0;                                     // likewise
+  std::function<void(const model::GetRequest&)> on_get;
   uint64_t fetches = 0;
 
   const ServerEntry* find(const model::ServerId& id) const override {
@@ -141,10 +143,16 @@ class FakeCluster : public Servers, public MapSource {
   std::string apply(const rpc::Call& call) {
     model::WriteReply reply;
     reply.version = stamp;
+    reply.lsn.value = lsn;
     if (call.method == "get") {
-      const auto key = wire::decode<model::GetRequest>(call.params)->key;
-      if (!records.contains(key)) return "";
-      return wire::encode(model::GetReply{.value = records[key], .version = stamp});
+      const auto request = *wire::decode<model::GetRequest>(call.params);
+      if (on_get) on_get(request);
+      if (!records.contains(request.key)) return "";
+      model::GetReply got;
+      got.value = records[request.key];
+      got.version = stamp;
+      got.lsn = lsn;
+      return wire::encode(got);
     }
     if (call.method == "put") {
       const auto r = wire::decode<model::PutRequest>(call.params);

@@ -47,6 +47,20 @@ TEST(Attempts, a_stale_route_refreshes_to_the_txnseq_it_was_told_and_goes_on_at_
   EXPECT_GT(t.failed(e).delay, 0ns);  // a server that goes on saying so is not hammered
 }
 
+TEST(Attempts, a_leader_that_is_named_is_asked_at_once_and_then_not_hammered) {
+  Try t;
+  Error e = error(Code::not_leader);
+  e.detail = "p2";
+  const auto next = t.failed(e);
+  EXPECT_TRUE(next.retry && next.elsewhere && !next.refresh);
+  EXPECT_EQ(next.delay, 0ns);
+  EXPECT_GT(t.failed(e).delay, 0ns);  // two that name each other
+  Try nobody;
+  const auto unknown = nobody.failed(error(Code::not_leader));
+  EXPECT_TRUE(unknown.retry && unknown.refresh);
+  EXPECT_GT(unknown.delay, 0ns);
+}
+
 TEST(Attempts, a_server_that_cannot_is_left_at_once_while_there_are_others) {
   for (const Code code : {Code::unavailable, Code::catching_up, Code::read_only}) {
     Try t;

@@ -62,6 +62,25 @@ ReplicaHash replica(const std::string& server, const std::string& hash, uint64_t
   return r;
 }
 
+ReplicaHash of_log(const std::string& server, const std::string& hash, uint64_t lsn, bool leads = false) {
+  auto r = replica(server, hash, lsn);
+  r.held->applied = {lsn};
+  r.held->leads = leads;
+  return r;
+}
+
+TEST(PartitionReplicas, replicas_of_one_log_are_compared_at_one_place_and_with_the_leader) {
+  PartitionReplicas p;
+  p.replicas = {of_log("p1", "a", 7, true), of_log("p2", "a", 7), of_log("p3", "a", 7)};
+  EXPECT_TRUE(p.agree());
+  p.replicas[0].held->leads = false;  // nobody knows what is committed
+  EXPECT_FALSE(p.agree() || p.differ());
+  p.replicas = {of_log("p1", "b", 9, true), of_log("p2", "a", 7), of_log("p3", "b", 9)};
+  EXPECT_FALSE(p.agree() || p.differ());  // p2 is behind
+  p.replicas = {of_log("p1", "b", 9, true), of_log("p2", "a", 7), of_log("p3", "c", 9)};
+  EXPECT_TRUE(p.differ());
+}
+
 TEST(PartitionReplicas, agree_when_all_answered_and_hold_the_same) {
   PartitionReplicas p;
   EXPECT_FALSE(p.agree());  // nobody was asked
