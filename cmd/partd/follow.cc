@@ -171,14 +171,14 @@ void Service::map_came(const std::string& table, std::shared_ptr<const model::Me
     t.observed_wanted = t.observed_done = {};
   }
   if (map->replication != model::Replication::push) {
-    base::log(Level::error, "table", {{"table", table}, {"error", "this version serves push tables only"}});
-    tables_[table].had_map = true;
-    return;
+    tables_[table].gone = false;
+    quorum_->map_came(table, std::move(map));
+  } else {
+    tables_[table].gone = false;
+    input(push::MapRead{table, std::move(map)});
   }
-  tables_[table].gone = false;
-  input(push::MapRead{table, std::move(map)});
   tables_[table].had_map = true;
-  links_->want(machine_->partners());
+  links_->want(partners());
   unpark(table);
 }
 
@@ -194,11 +194,17 @@ void Service::ask_about_dropped() {
   std::set<model::TableUuid> known;
   for (const auto& name : machine_->tables())
     if (const auto map = machine_->installed(name); map && !tables_[name].gone) known.insert(map->table);
+  for (const auto& name : quorum_->tables().tables())
+    if (const auto map = quorum_->tables().installed(name); map && !tables_[name].gone) known.insert(map->table);
   for (const auto& held : machine_->held())
     if (!known.contains(held.table_uuid)) unknown.insert(held.table_uuid);
+  for (const auto& uuid : quorum_->tables().uuids())
+    if (!known.contains(uuid)) unknown.insert(uuid);
   for (const auto& uuid : unknown)
     session_->get(layout_.dropped(uuid), nullptr, [this, uuid](base::Result<coord::Node> node) {
-      if (node) input(push::TableDropped{uuid});
+      if (!node) return;
+      input(push::TableDropped{uuid});
+      quorum_->table_dropped(uuid);
     });
 }
 
@@ -269,15 +275,17 @@ void Service::perform(push::MarkAvailable& e) {
 // regions/<n>/systems/<server>: tenure and log end, for people and for a rebuild. Written at start, fill, split and
 // stop.
 void Service::publish_systems() {
-  for (const auto& c : machine_->copies()) {
+  for (const auto& c : copies()) {
     if (c.copy.aside || c.role == "unknown" || c.role == "child") continue;
-    const auto map = machine_->installed(c.table);
+    const auto map = installed(c.table);
     const auto* p = map ? map->partitions.find(c.copy.partition) : nullptr;
     const auto* a = p == nullptr ? nullptr : model::find_assignment(*p, c.copy.assignment);
     const auto end = engine_->durable(c.copy.partition);
     if (a == nullptr || !end) continue;
     const auto path = layout_.system(coord::distribution(map->keyspace, c.table), c.copy.region, self_);
-    const std::string what = to_string(c.copy.assignment) + c.role;
+    // Who leads changes too often to be told here.
+    const bool push = map->replication == model::Replication::push;
+    const std::string what = to_string(c.copy.assignment) + (push ? c.role : "");
     if (!draining_ && systems_done_[path] == what) continue;
     systems_done_[path] = what;
     systems_.emplace_back(path, coord::system_text({.slot = a->slot, .assignment = a->id, .version = end->lsn}));
@@ -348,8 +356,8 @@ void Service::park(const std::string& table, model::TxnSeq at_least, base::Insta
 void Service::park_unknown(const std::string& table, base::Instant deadline, size_t bytes, std::function<void()> again,
                            std::function<void()> give_up) {
   if (!session_->connected()) return give_up();
-  if (const auto it = tables_.find(table); it != tables_.end() && it->second.had_map && !it->second.gone &&
-                                           machine_->installed(table) && machine_->installed(table)->dropped)
+  if (const auto it = tables_.find(table);
+      it != tables_.end() && it->second.had_map && !it->second.gone && installed(table) && installed(table)->dropped)
     return give_up();
   park(table, {1}, std::min(deadline, loop_.now() + kUnknownWait), bytes, std::move(again), std::move(give_up));
   if (!tables_.contains(table)) read_tables();
@@ -367,7 +375,7 @@ void Service::refuse_unknown(const std::string& table) {
 
 void Service::unpark(const std::string& table) {
   auto it = parked_.find(table);
-  const auto map = machine_->installed(table);
+  const auto map = installed(table);
   if (it == parked_.end() || !map) return;
   std::deque<Parked> keep;
   for (auto& p : it->second) {

@@ -63,7 +63,7 @@ model::RoutePartition Service::route_of(const model::Partition& p) const {
 // False: the table is not known here (yet); the request comes again when it is, or is refused.
 bool Service::know(const std::string& table, const rpc::Call& call, const rpc::Responder& responder,
                    void (Service::*serve)(const rpc::Call&, rpc::Responder)) {
-  const auto map = machine_->installed(table);
+  const auto map = installed(table);
   if (map && !map->dropped) return true;
   const auto refuse = [responder, table] { responder.fail({Code::no_such_table, "no table '" + table + "'"}); };
   if (call.caller.connection == 0) return refuse(), false;  // it has waited already
@@ -83,10 +83,11 @@ void Service::serve_route(const rpc::Call& call, rpc::Responder responder) {
   if (!request) return responder.fail(request.error());
   if (!machine_) return responder.fail({Code::unavailable, "starting"});
   if (!know(request->table, call, responder, &Service::serve_route)) return;
-  const auto map = request->full ? machine_->settled(request->table) : machine_->installed(request->table);
+  const auto newest = installed(request->table);
+  const bool push = newest && newest->replication == model::Replication::push;
+  const auto map = request->full && push ? machine_->settled(request->table) : newest;
   if (!map || map->dropped) {
-    if (machine_->installed(request->table) && !map)
-      return responder.fail({Code::unavailable, "the map is not shown yet"});
+    if (newest && !map) return responder.fail({Code::unavailable, "the map is not shown yet"});
     return responder.fail({Code::no_such_table, "no table '" + request->table + "'"});
   }
   if (request->txnseq > map->txnseq) hint(request->table, request->txnseq);
@@ -124,6 +125,25 @@ void Service::tell_of_pusher(model::StatusReply& r) const {
   r.pusher_ms = static_cast<uint64_t>(base::to_ms(silent));
 }
 
+// Of a quorum table: role as its replica sees it, where that takes part.
+std::vector<push::CopyStatus> Service::copies() const {
+  auto all = machine_->copies();
+  for (const auto& r : quorum_->replicas()) {
+    const auto& h = r.copy.held;
+    push::CopyStatus c;
+    c.copy = {h.partition, h.assignment, h.region, h.table, h.interval, h.aside, {}, true};
+    c.table = r.copy.table;
+    c.role = r.replica ? std::string(r.replica->role) : r.copy.role;
+    c.state = !r.replica                      ? r.copy.state
+              : r.replica->role == "leader"   ? (r.replica->serving ? "serving" : "taking_over")
+              : r.replica->role == "follower" ? "serving"
+              : r.replica->role == "faulted"  ? "faulted"
+                                              : "seeking";
+    all.push_back(std::move(c));
+  }
+  return all;
+}
+
 model::StatusReply Service::status(const std::string& table) {
   const auto machine = machine_->status();
   const auto store = engine_->status();
@@ -146,7 +166,11 @@ model::StatusReply Service::status(const std::string& table) {
     const auto map = machine_->installed(name), settled = machine_->settled(name);
     tables[name] = {name, map->table, map->txnseq, settled ? settled->txnseq : model::TxnSeq{}, {}};
   }
-  for (const auto& c : machine_->copies()) {
+  for (const auto& name : quorum_->tables().tables()) {
+    const auto map = quorum_->tables().installed(name);
+    tables[name] = {name, map->table, map->txnseq, map->txnseq, {}};
+  }
+  for (const auto& c : copies()) {
     auto& t = tables[c.table];
     const auto end = c.copy.aside ? std::nullopt : engine_->durable(c.copy.partition);
     const auto applied = c.copy.aside ? std::nullopt : engine_->applied(c.copy.partition);
@@ -155,7 +179,7 @@ model::StatusReply Service::status(const std::string& table) {
   }
   for (auto& [name, t] : tables)
     if (table.empty() || name == table) r.tables.push_back(std::move(t));
-  for (const auto& server : machine_->partners()) {
+  for (const auto& server : partners()) {
     const auto* entry = servers_->find(server);
     r.peers.push_back({server, entry != nullptr && entry->live, links_->up(server), machine_->peer_incarnation(server),
                        machine_->clock_offset(server)});
@@ -209,12 +233,12 @@ void Service::serve_hash(const rpc::Call& call, rpc::Responder responder) {
   if (!request) return responder.fail(request.error());
   if (!machine_) return responder.fail({Code::unavailable, "starting"});
   if (!know(request->table, call, responder, &Service::serve_hash)) return;
-  const auto map = machine_->installed(request->table);
+  const auto map = installed(request->table);
   auto state = std::make_shared<Hashing>();
   state->reply.txnseq = map->txnseq;
   state->responder = std::move(responder);
   std::vector<push::CopyStatus> copies;
-  for (auto& c : machine_->copies())
+  for (auto& c : this->copies())
     if (c.table == request->table && !c.copy.aside && c.state != "creating" &&
         (request->partition.none() || request->partition == c.copy.partition))
       copies.push_back(std::move(c));
@@ -224,7 +248,8 @@ void Service::serve_hash(const rpc::Call& call, rpc::Responder responder) {
     return state->responder.ok(wire::encode(state->reply));
   }
   for (const auto& c : copies)
-    engine_->hash(c.copy.partition, [state, c](base::Result<store::Engine::HashAt> at) {
+    engine_->hash(c.copy.partition, [this, alive = alive_, state, c](base::Result<store::Engine::HashAt> at) {
+      if (!*alive) return;
       state->left--;
       if (state->failed) return;
       if (!at) {
@@ -238,7 +263,7 @@ void Service::serve_hash(const rpc::Call& call, rpc::Responder responder) {
       base::put_u64_be(raw, sum.low);
       state->reply.partitions.push_back({c.copy.partition, c.copy.region, c.copy.assignment, c.copy.interval,
                                          at->hash.record_count, at->hash.tombstone_count, at->hash.bytes, raw,
-                                         at->at.lsn, c.state == "serving"});
+                                         at->at.lsn, c.state == "serving", quorum_->leads(c.copy.partition)});
       if (state->left > 0) return;
       std::sort(state->reply.partitions.begin(), state->reply.partitions.end(),
                 [](const auto& a, const auto& b) { return a.interval.begin < b.interval.begin; });

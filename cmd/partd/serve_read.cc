@@ -11,6 +11,10 @@ namespace {
 constexpr uint32_t kReadsBetweenLooks = 32;
 constexpr uint32_t kLoopScanMax = 64;  // records that a scan may take on the loop; longer ones go to the read threads
 
+base::Error quorum_level(model::Level level) {
+  return {Code::invalid, "level " + std::string(to_string(level)) + " is for quorum tables"};
+}
+
 base::Error not_found() { return {Code::not_found, "no such key"}; }
 
 void encode_get(std::string& out, std::string_view value, const model::Version& version) {
@@ -66,6 +70,18 @@ void Service::get(std::string_view params, rpc::Responder responder, bool parked
   const auto request = wire::decode_get(params);
   if (!request) return responder.fail(request.error());
   counts_.gets++;
+  if (const auto map = quorum_->tables().installed(request->table); map && !map->dropped) {
+    if (parked || request->txnseq <= map->txnseq) return quorum_->get(*request, params, std::move(responder));
+    auto kept = std::make_shared<Raw>(params);
+    return park(
+        Raw(request->table), request->txnseq, loop_.now() + request->deadline(), kept->size(),
+        [this, kept, responder] { get(*kept, responder, true); },
+        [responder] {
+          responder.fail({Code::unavailable, "the map that the request names did not come in time"});
+        });
+  }
+  if (!model::is_push_level(request->level) && machine_->installed(request->table))
+    return responder.fail(quorum_level(request->level));
   const auto where = machine_->where(request->table, request->key, request->txnseq, request->hop);
   switch (where.kind) {
     case push::Where::Kind::here:
@@ -188,7 +204,9 @@ struct Service::ScanPlan {
   model::Interval serve;  // the partition's, cut to nothing else
   model::TxnSeq txnseq;
   store::ScanRange range;
-  bool nothing = false;  // the range lies outside
+  bool nothing = false;                      // the range lies outside
+  std::function<base::Status()> may_answer;  // of a quorum table: asked again when it was read (S7)
+  std::optional<uint64_t> lag_ms;            // of a quorum table, not its leader's
 
   // The cursor to go on with; empty at the end.
   std::string cursor(bool more, const std::string& resume, model::Lsn lsn) const {
@@ -208,8 +226,8 @@ namespace {
 base::Status check_scan(const model::ScanRequest& r) {
   if (r.begin.size() > model::kKeyMax + 1 || r.end.size() > model::kKeyMax + 1)
     return base::fail(Code::too_large, "a bound longer than any key");
-  if (r.level < model::Level::one || r.level > model::Level::all)
-    return base::fail(Code::invalid, "level is 1 (one), 2 (majority) or 3 (all)");
+  if (r.level < model::Level::one || r.level > model::Level::any)
+    return base::fail(Code::invalid, "level is 1 (one) to 6 (any)");
   return base::ok();
 }
 
@@ -232,11 +250,16 @@ class ScanAnswer {
     w.bin(version.view());
     count_++;
   }
-  std::string finish(std::string_view cursor, model::Lsn lsn, model::TxnSeq txnseq) const {
+  std::string finish(std::string_view cursor, model::Lsn lsn, model::TxnSeq txnseq,
+                     std::optional<uint64_t> lag_ms = std::nullopt) const {
     std::string out;
     out.reserve(records_.size() + cursor.size() + 64);
     wire::Writer w(out);
-    w.map(4);
+    w.map(lag_ms ? 5 : 4);
+    if (lag_ms) {
+      w.str("lag_ms");
+      w.uint(*lag_ms);
+    }
     w.str("records");
     w.array(count_);
     w.raw(records_);
@@ -274,6 +297,9 @@ void Service::scan(std::string_view params, rpc::Responder responder, bool parke
   plan.start = std::move(*start);
   const base::Duration deadline = std::chrono::milliseconds(
       limited(r.deadline_ms == 0 ? model::kDeadlineDefaultMs : r.deadline_ms, model::kDeadlineMaxMs));
+  if (const auto map = quorum_->tables().installed(r.table); map && !map->dropped)
+    return scan_quorum(std::move(plan), params, std::move(responder), parked || plan.request.txnseq <= map->txnseq);
+  if (!model::is_push_level(r.level) && machine_->installed(r.table)) return responder.fail(quorum_level(r.level));
   const auto where = machine_->where_scan(r.table, plan.start, r.txnseq, r.hop);
   if (where.kind == push::Where::Kind::forward)
     return forward(where.to, "scan", params, where.txnseq, deadline, std::move(responder));
@@ -294,11 +320,19 @@ void Service::scan(std::string_view params, rpc::Responder responder, bool parke
         [responder, error = where.error] { responder.fail(error); });
   }
   plan.log = where.log;
-  plan.serve = where.partition->interval;
   plan.txnseq = where.txnseq;
+  fit(plan, where.partition->interval);
+  if (plan.nothing) return responder.ok(ScanAnswer(false).finish(plan.cursor(false, "", {}), {}, plan.txnseq));
+  if (r.level == model::Level::one) return scan_one(plan, std::move(responder));
+  scan_many(plan, where, std::move(responder));
+}
+
+// What of the range lies in the partition.
+void Service::fit(ScanPlan& plan, const model::Interval& interval) {
+  const auto& r = plan.request;
+  plan.serve = interval;
   const auto clipped =
-      model::Interval{r.reverse ? r.begin : plan.start.bound, r.reverse ? plan.start.bound : r.end}.intersect(
-          plan.serve);
+      model::Interval{r.reverse ? r.begin : plan.start.bound, r.reverse ? plan.start.bound : r.end}.intersect(interval);
   plan.nothing = clipped.empty();
   plan.range = {.from = clipped.begin,
                 .to = clipped.end,
@@ -306,9 +340,34 @@ void Service::scan(std::string_view params, rpc::Responder responder, bool parke
                 .tombstones = false,
                 .records_max = limited(r.limit, model::kScanRecordsMax),
                 .bytes_max = limited(r.bytes, model::kScanBytesMax)};
-  if (plan.nothing) return responder.ok(ScanAnswer(false).finish(plan.cursor(false, "", {}), {}, plan.txnseq));
-  if (r.level == model::Level::one) return scan_one(plan, std::move(responder));
-  scan_many(plan, where, std::move(responder));
+}
+
+void Service::scan_quorum(ScanPlan plan, std::string_view params, rpc::Responder responder, bool has_map) {
+  if (!has_map) {
+    auto kept = std::make_shared<Raw>(params);
+    const auto deadline =
+        loop_.now() + std::chrono::milliseconds(
+                          limited(plan.request.deadline_ms == 0 ? model::kDeadlineDefaultMs : plan.request.deadline_ms,
+                                  model::kDeadlineMaxMs));
+    return park(
+        plan.request.table, plan.request.txnseq, deadline, kept->size(),
+        [this, kept, responder] { scan(*kept, responder, true); },
+        [responder] {
+          responder.fail({Code::unavailable, "the map that the request names did not come in time"});
+        });
+  }
+  const auto request = plan.request;
+  const auto start = plan.start;
+  quorum_->scan(request, start, params, std::move(responder),
+                [this, plan = std::move(plan)](const Quorum::ScanPlace& place, rpc::Responder to) mutable {
+                  plan.log = place.log;
+                  plan.txnseq = place.txnseq;
+                  plan.may_answer = place.may_answer;
+                  plan.lag_ms = place.lag_ms;
+                  fit(plan, place.interval);
+                  if (plan.nothing) return to.ok(ScanAnswer(false).finish(plan.cursor(false, "", {}), {}, plan.txnseq));
+                  scan_one(plan, std::move(to));
+                });
 }
 
 void Service::scan_one(const ScanPlan& plan, rpc::Responder responder) {
@@ -319,17 +378,21 @@ void Service::scan_one(const ScanPlan& plan, rpc::Responder responder) {
       return true;
     });
     if (!end) return responder.fail(end.error());
-    return responder.ok(answer.finish(plan.cursor(end->more, end->resume, end->at), end->at, plan.txnseq));
+    if (plan.may_answer)
+      if (const auto may = plan.may_answer(); !may) return responder.fail(may.error());
+    return responder.ok(answer.finish(plan.cursor(end->more, end->resume, end->at), end->at, plan.txnseq, plan.lag_ms));
   }
-  engine_->scan_async(
-      plan.log, plan.range, [alive = alive_, plan, responder](base::Result<store::Engine::ScanRows> rows) {
-        if (!*alive) return;
-        if (!rows) return responder.fail(rows.error());
-        ScanAnswer answer(plan.request.keys_only);
-        for (const auto& row : rows->rows) answer.add(row.key, row.record.value, row.record.version);
-        responder.ok(
-            answer.finish(plan.cursor(rows->end.more, rows->end.resume, rows->end.at), rows->end.at, plan.txnseq));
-      });
+  engine_->scan_async(plan.log, plan.range,
+                      [alive = alive_, plan, responder](base::Result<store::Engine::ScanRows> rows) {
+                        if (!*alive) return;
+                        if (!rows) return responder.fail(rows.error());
+                        if (plan.may_answer)
+                          if (const auto may = plan.may_answer(); !may) return responder.fail(may.error());
+                        ScanAnswer answer(plan.request.keys_only);
+                        for (const auto& row : rows->rows) answer.add(row.key, row.record.value, row.record.version);
+                        responder.ok(answer.finish(plan.cursor(rows->end.more, rows->end.resume, rows->end.at),
+                                                   rows->end.at, plan.txnseq, plan.lag_ms));
+                      });
 }
 
 void Service::scan_many(const ScanPlan& plan, const push::Where& where, rpc::Responder responder) {

@@ -26,7 +26,7 @@ void Service::serve_batch(const rpc::Call& call, rpc::Responder responder) {
 // longer.
 void Service::write(wire::WriteRequest& request, std::string_view method, rpc::Responder responder, bool parked) {
   if (!machine_) return responder.fail({Code::unavailable, "starting"});
-  const auto map = machine_->installed(request.table);
+  const auto map = installed(request.table);
   if ((!map || map->dropped || request.txnseq > map->txnseq) && !parked) {
     auto params = std::make_shared<Raw>(request.params);
     const auto again = [this, params, method = Raw(method), responder] {
@@ -46,6 +46,8 @@ void Service::write(wire::WriteRequest& request, std::string_view method, rpc::R
     });
   }
   counts_.writes++;
+  if (map && map->replication == model::Replication::quorum)
+    return quorum_->write(request, method, std::move(responder));
   const auto id = ++last_id_;
   requests_.emplace(id, Pending{std::move(responder)});
   current_ = &request;

@@ -131,6 +131,7 @@ void Service::fail(base::Error error) {
 void Service::on_coord(coord::Event event) {
   if (failed_) return;
   if (registration_) registration_->on_event(event);
+  if (quorum_) quorum_->coord_event(event);
   if (event != coord::Event::connected) return;
   if (!machine_) return check_cluster();
   read_live();
@@ -171,6 +172,7 @@ void Service::cluster_known(const model::ClusterUuid& cluster) {
   md_ = std::make_unique<client::MdClient>(loop_, *session_, layout_, *servers_, identity);
   links_ = std::make_unique<Links>(loop_, *servers_, options, [this](const model::ServerId& server, bool up) {
     input(push::LinkChanged{server, up});
+    if (quorum_) quorum_->link_changed(server, up);
   });
   if (!config_.pusher.empty())
     if (auto address = io::parse_address(config_.pusher))
@@ -215,13 +217,16 @@ void Service::enrolled(const Enrollment::Answer& answer) {
   self.fresh_under_known_name = known_name_ = answer.known_name && dir_->first_start();
   self.seen = state_.seen;
   self.children = state_.children;
-  for (const auto& t : engine_->tenures()) {
+  const auto tenures = engine_->tenures();
+  for (const auto& t : tenures) {
+    if (t.mode != store::LogMode::push) continue;
     const bool aside = t.state == store::TenureState::aside;
     const auto end = aside ? std::nullopt : engine_->durable(t.id.partition);
     self.held.push_back({t.id.partition, t.id.assignment, t.region, t.table, t.interval, aside,
                          end ? end->lsn : model::Lsn{}, t.whole});
   }
   machine_ = std::make_unique<proto::PushServer>(std::move(self));
+  make_quorum(tenures);
   const auto store = engine_->status();
   if (store.read_only) input(push::StoreState{store.read_only_reason, false});
   // A new directory under a known name may be an amnesiac: it shows itself only when its maps have said that it is not
@@ -229,6 +234,53 @@ void Service::enrolled(const Enrollment::Answer& answer) {
   if (!known_name_) register_active();
   read_live();
   read_tables();
+}
+
+void Service::make_quorum(const std::vector<store::Tenure>& tenures) {
+  proto::quorum_tables::Self self;
+  self.server = self_;
+  self.fresh_under_known_name = known_name_;
+  self.seen = state_.quorum_seen;
+  for (const auto& t : tenures)
+    if (t.mode == store::LogMode::quorum)
+      self.held.push_back(
+          {t.id.partition, t.id.assignment, t.region, t.table, t.interval, t.state == store::TenureState::aside});
+  QuorumHooks hooks;
+  hooks.fail = [this](const base::Error& error) { fail(error); };
+  hooks.remember = [this](const std::map<model::TableUuid, model::TxnSeq>& seen) {
+    state_.quorum_seen = seen;
+    remember();
+  };
+  hooks.observed = [this](const std::string& table, model::TxnSeq txnseq) {
+    tables_[table].observed_wanted = txnseq;
+    publish_observed(table);
+  };
+  hooks.forward = [this](const model::ServerId& to, std::string_view method, std::string_view params,
+                         model::TxnSeq txnseq, base::Duration timeout, rpc::Responder responder) {
+    forward(to, method, params, txnseq, timeout, std::move(responder));
+  };
+  hooks.scan = [this](std::string_view params, rpc::Responder responder) { scan(params, std::move(responder), true); };
+  hooks.read_on_loop = [this] { return read_on_loop(); };
+  hooks.live = [this](const model::ServerId& server) {
+    const auto* entry = servers_->find(server);
+    return entry != nullptr && entry->live;
+  };
+  quorum_ =
+      std::make_unique<Quorum>(QuorumParts{loop_, *engine_, *session_, layout_, *links_, dir_->identity().incarnation},
+                               std::move(self), std::move(hooks));
+  quorum_->add_handlers(server_);
+}
+
+std::shared_ptr<const model::Metadata> Service::installed(std::string_view table) const {
+  const auto map = machine_->installed(table), other = quorum_->tables().installed(table);
+  if (map == nullptr || other == nullptr) return map != nullptr ? map : other;
+  return map->dropped ? other : map;  // one name, dropped and made again as the other sort
+}
+
+std::set<model::ServerId> Service::partners() const {
+  auto all = machine_->partners();
+  all.merge(quorum_->tables().partners());
+  return all;
 }
 
 base::Status Service::listen() {
@@ -270,7 +322,7 @@ void Service::tick() {
   }
   if (!machine_ || failed_) return;
   input(push::Tick{});
-  links_->want(machine_->partners());
+  links_->want(partners());
   expire_parked();
   if (at >= positions_at_) {
     positions_at_ = at + kPositionsEvery;
@@ -292,12 +344,11 @@ void Service::maybe_ready() {
   for (const auto& [name, t] : tables_)
     if (!t.had_map && !t.gone) return;
   if (!registration_) register_active();
-  if (!machine_->caught_up() || !registration_->registered()) return;
+  if (!machine_->caught_up() || !quorum_->tables().begun() || !registration_->registered()) return;
   ready_ = true;
   CRASH_POINT("partd.before_ready");
-  base::log(
-      Level::notice, "ready",
-      {{"tables", tables_.size()}, {"copies", machine_->copies().size()}, {"ms", base::to_ms(loop_.now() - began_)}});
+  base::log(Level::notice, "ready",
+            {{"tables", tables_.size()}, {"copies", copies().size()}, {"ms", base::to_ms(loop_.now() - began_)}});
   if (on_ready_) on_ready_();
 }
 
@@ -306,7 +357,8 @@ std::string Service::status_line() const {
   if (!machine_) return "store open, waiting for the coordination service";
   const auto s = machine_->status();
   std::string line = ready_ ? "serving" : s.caught_up ? "starting" : "catching up";
-  line += ", " + std::to_string(tables_.size()) + " tables, " + std::to_string(machine_->copies().size()) + " copies";
+  line += ", " + std::to_string(tables_.size()) + " tables, " + std::to_string(copies().size()) + " copies";
+  if (const auto leading = quorum_->leading(); leading > 0) line += ", leading " + std::to_string(leading);
   if (!s.read_only.empty()) line += ", read-only: " + s.read_only;
   if (!session_->connected()) line += ", coordination service away";
   return line;
@@ -320,14 +372,18 @@ void Service::drain(std::function<void()> done) {
   draining_ = true;
   if (!machine_ || failed_) return done();
   input(push::DrainAsked{true});
-  update_active();
-  wait_for_writes(loop_.now() + kDrainWrites, [this, done = std::move(done)] {
-    publish_systems();
-    registration_ ? registration_->withdraw([] {}) : void();
-    server_.drain(std::chrono::seconds(5), [this, done] {
-      engine_->shutdown([done](base::Status status) {
-        if (!status) base::log(Level::error, "shutdown", {{"error", to_string(status.error())}});
-        done();
+  const auto until = loop_.now() + kDrainWrites;
+  // Leaders hand over first, while this server is still one that may be asked.
+  quorum_->hand_over(loop_.now() + kHandOverMost, [this, until, done = std::move(done)] {
+    update_active();
+    wait_for_writes(until, [this, done] {
+      publish_systems();
+      registration_ ? registration_->withdraw([] {}) : void();
+      server_.drain(std::chrono::seconds(5), [this, done] {
+        engine_->shutdown([done](base::Status status) {
+          if (!status) base::log(Level::error, "shutdown", {{"error", to_string(status.error())}});
+          done();
+        });
       });
     });
   });

@@ -36,6 +36,7 @@
 #include "cmd/partd/config.h"
 #include "cmd/partd/enroll.h"
 #include "cmd/partd/links.h"
+#include "cmd/partd/quorum.h"
 #include "cmd/partd/state_file.h"
 #include "lib/client/md_client.h"
 #include "lib/client/servers.h"
@@ -67,6 +68,7 @@ constexpr size_t kParkedMax = 4096;                                  // requests
 constexpr size_t kParkedBytesMax = size_t{32} << 20;
 constexpr base::Duration kUnknownWait = std::chrono::seconds(2);  // for the map of a table that was just made
 constexpr base::Duration kDrainWrites = std::chrono::seconds(10);
+constexpr base::Duration kHandOverMost = std::chrono::seconds(4);
 // The replpush beside it asks for the view once a second. One whose connection is gone is missing after the first,
 // one that hangs after the second.
 constexpr base::Duration kPusherGone = std::chrono::seconds(3), kPusherLate = std::chrono::seconds(10);
@@ -136,6 +138,12 @@ class Service {
   void fail(base::Error error);
   void add_handlers();
   void wait_for_writes(base::Instant deadline, std::function<void()> done);
+  void make_quorum(const std::vector<store::Tenure>& tenures);
+  // Of a push or of a quorum table; null: unknown.
+  std::shared_ptr<const model::Metadata> installed(std::string_view table) const;
+  std::set<model::ServerId> partners() const;
+  // A push table's or a quorum table's copy.
+  std::vector<push::CopyStatus> copies() const;
 
   // the machine
   push::Now now();
@@ -210,6 +218,8 @@ class Service {
   void scan(std::string_view params, rpc::Responder responder, bool parked);
   struct ScanPlan;
   void scan_one(const ScanPlan& plan, rpc::Responder responder);
+  void scan_quorum(ScanPlan plan, std::string_view params, rpc::Responder responder, bool has_map);
+  static void fit(ScanPlan& plan, const model::Interval& interval);
   void scan_many(const ScanPlan& plan, const push::Where& where, rpc::Responder responder);
   void read_page(const model::PartitionId& log, store::ScanRange range,
                  std::function<void(base::Result<model::PushScanReply>)> done);
@@ -311,6 +321,7 @@ class Service {
   std::set<model::ServerId> asking_number_;
 
   std::unique_ptr<proto::PushServer> machine_;
+  std::unique_ptr<Quorum> quorum_;  // as soon as machine_
   std::deque<push::Input> inputs_;
   push::Effects effects_;
   bool stepping_ = false, flush_planned_ = false;

@@ -17,12 +17,12 @@ base::Status parse_line(StateFile& file, const std::string& line) {
   in >> key >> a >> b >> c;
   if (key == "instance:") {
     file.instance = a;
-  } else if (key == "seen:") {
+  } else if (key == "seen:" || key == "quorum-seen:") {
     TRY_ASSIGN(const auto table, model::parse_id<model::TableUuid>(a));
     uint64_t txnseq = 0;
     if (std::from_chars(b.data(), b.data() + b.size(), txnseq).ec != std::errc())
       return base::fail(base::Code::identity, "not a number: " + b);
-    file.seen[table] = {txnseq};
+    (key == "seen:" ? file.seen : file.quorum_seen)[table] = {txnseq};
   } else if (key == "child:") {
     TRY_ASSIGN(const auto child, model::parse_id<model::PartitionId>(a));
     TRY_ASSIGN(const auto parent, model::parse_id<model::PartitionId>(b));
@@ -55,6 +55,8 @@ base::Result<StateFile> StateFile::load(store::Disk& disk, base::Random& random)
 base::Status StateFile::save(store::Disk& disk) const {
   std::string text = "instance: " + instance + "\n";
   for (const auto& [table, txnseq] : seen) text += "seen: " + to_string(table) + " " + to_string(txnseq) + "\n";
+  for (const auto& [table, txnseq] : quorum_seen)
+    text += "quorum-seen: " + to_string(table) + " " + to_string(txnseq) + "\n";
   for (const auto& c : children)
     text += "child: " + to_string(c.child) + " " + to_string(c.parent) + " " + to_string(c.attempt) + "\n";
   CRASH_POINT("state.before_write");

@@ -63,7 +63,11 @@ void QuorumReplica::join(Instant now, election::Effects effects, Out& out) {
       out.emplace_back(std::move(*seal));
     } else if (auto* say = std::get_if<election::Say>(&effect)) {
       out.emplace_back(Say{say->level, "election", std::move(say->text)});
-    } else if (std::get_if<election::Follow>(&effect) == nullptr) {
+    } else if (const auto* follows = std::get_if<election::Follow>(&effect)) {
+      out.emplace_back(Say{base::Level::info, "follow",
+                           "epoch " + to_string(follows->epoch) + ", " +
+                               (follows->leader.name.empty() ? "nobody leads" : follows->leader.name + " leads")});
+    } else {
       std::visit(
           [&out](auto& x) {
             if constexpr (std::is_constructible_v<ReplicaEffect, decltype(std::move(x))>)
@@ -76,6 +80,7 @@ void QuorumReplica::join(Instant now, election::Effects effects, Out& out) {
 
 void QuorumReplica::lead(Instant now, const election::Lead& e, Out& out) {
   stop_leading(now, "its government has a new epoch", out);
+  out.emplace_back(Say{base::Level::notice, "lead", "epoch " + to_string(e.epoch) + (e.renewed ? ", renewed" : "")});
   Effects effects;
   follower_.leave(effects);
   leader_ = std::make_unique<Leader>(self_, e.epoch, e.government.voters, log_, pipeline_);
@@ -85,6 +90,7 @@ void QuorumReplica::lead(Instant now, const election::Lead& e, Out& out) {
 
 void QuorumReplica::stop_leading(Instant now, const std::string& why, Out& out) {
   if (!leader_) return;
+  out.emplace_back(Say{base::Level::notice, "stop", "epoch " + to_string(leader_->epoch()) + ": " + why});
   Effects effects;
   leader_->stop(base::Error(Code::not_leader, "the leader stopped: " + why), effects);
   if (leader_->building())
@@ -166,6 +172,7 @@ void QuorumReplica::open(Instant now, CallId call, const model::PipeOpen& m, Out
     out.emplace_back(AnswerOpen{call, refusal(election_.floor())});
     return;
   }
+  word_at_ = now;
   Effects effects;
   follower_.open(now, call, m, effects);
   pass(now, effects, out);
@@ -195,6 +202,7 @@ void QuorumReplica::block(Instant now, CallId call, const model::BlockHeader& he
     out.emplace_back(Release{call});
     return;
   }
+  word_at_ = now;
   Effects effects;
   follower_.block(now, call, header, m, effects);
   pass(now, effects, out);
@@ -202,6 +210,7 @@ void QuorumReplica::block(Instant now, CallId call, const model::BlockHeader& he
 
 void QuorumReplica::commit(Instant now, const model::PipeCommit& m, Out& out) {
   if (!admit(now, m.envelope, m.epoch, out)) return;
+  word_at_ = now;
   Effects effects;
   follower_.commit(now, m, effects);
   pass(now, effects, out);

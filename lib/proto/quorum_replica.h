@@ -106,6 +106,10 @@ class QuorumReplica {
   // Hands over to this voter, or to whoever is elected.
   void resign(base::Instant now, const model::AssignmentId& successor, std::string why, Out& out);
 
+  // It leads, and its epoch start is committed.
+  bool serving() const { return leader_ && !leader_->stopped() && leader_->serving(); }
+  // When its leader last said how far the log is committed; of a leader with a lease: now.
+  base::Instant word_at(base::Instant now) const { return may_read(now) ? now : word_at_; }
   base::Instant next_tick() const;
   const quorum::Log& log() const { return log_; }
   const Election& election() const { return election_; }
@@ -136,7 +140,7 @@ class QuorumReplica {
   quorum::Pipeline pipeline_;
   election::LogState told_;
   base::Instant progress_at_{};  // the disk had nothing to do, or did something
-  base::Instant elect_at_{};
+  base::Instant elect_at_{}, word_at_{};
 };
 
 }  // namespace cantle::proto

@@ -97,6 +97,11 @@ base::Status Engine::seal(const model::PartitionId& partition, model::Epoch prom
 base::Status Engine::truncate(const model::PartitionId& partition, const model::LogPoint& keep, Done done) {
   return impl_->truncate_log(partition, keep, std::move(done));
 }
+model::Lsn Engine::visible(const model::PartitionId& partition) const {
+  const Log* log = impl_->find_log(partition);
+  return log == nullptr ? model::Lsn{} : log->seen();
+}
+
 std::optional<QuorumLog> Engine::quorum_log(const model::PartitionId& partition) const {
   return impl_->quorum_state(partition);
 }

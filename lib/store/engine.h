@@ -262,6 +262,8 @@ class Engine {
   // not_found: no such block; faulted: it is committed.
   base::Status truncate(const model::PartitionId& partition, const model::LogPoint& keep, Done done);
   std::optional<QuorumLog> quorum_log(const model::PartitionId& partition) const;
+  // Its `visible` alone, for every read; zero: no such copy.
+  model::Lsn visible(const model::PartitionId& partition) const;
   // What is visible here of that client's series. Not `whole` in a copy that a snapshot filled, until what it did not
   // bring has expired.
   base::Result<model::ClientSeries> series(const model::PartitionId& partition, uint64_t client);

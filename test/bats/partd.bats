@@ -308,7 +308,7 @@ all_keys() {
   p9
   from=$(holder free)
   run -0 zkctl node replace "$from" p9 --table free --timeout 60s
-  run -0 rpc p9 get '{"table":"free","key":"k","level":3,"hop":false}'
+  wait_for 10 rpc p9 get '{"table":"free","key":"k","level":3,"hop":false}' # as soon as it reaches the others
   run -0 zkctl table drop free --accept-loss
   kill "$SPAWN_PID"
   wait "$SPAWN_PID" || true

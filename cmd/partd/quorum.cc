@@ -1,0 +1,297 @@
+#include "cmd/partd/quorum.h"
+
+#include <algorithm>
+
+#include "lib/base/check.h"
+#include "lib/base/log.h"
+#include "lib/base/testing.h"
+#include "lib/wire/codec.h"
+
+namespace cantle::partd {
+
+using base::Code;
+using base::Level;
+using namespace proto::quorum_tables;
+namespace election = proto::election;
+
+Quorum::Quorum(const QuorumParts& parts, Self self, QuorumHooks hooks)
+    : loop_(parts.loop),
+      engine_(parts.engine),
+      session_(parts.session),
+      layout_(parts.layout),
+      links_(parts.links),
+      self_(self.server),
+      incarnation_(parts.incarnation),
+      hooks_(std::move(hooks)),
+      tables_(std::move(self)),
+      beacons_(self_, incarnation_, parts.loop.refresh_now()),
+      governments_(session_, layout_),
+      timer_(parts.loop, [this] { turn(); }),
+      hand_over_timer_(parts.loop, [this] { hand_over_more(); }) {}
+
+Quorum::~Quorum() { *alive_ = false; }
+
+// --- tables and copies -----------------------------------------------------------------------------
+
+void Quorum::map_came(const std::string& name, std::shared_ptr<const model::Metadata> map) {
+  perform(tables_.map_read(at(), name, std::move(map)));
+  beacons_.set_peers(tables_.partners());
+  plan_turn();
+}
+
+void Quorum::table_dropped(const model::TableUuid& table) { perform(tables_.table_dropped(table)); }
+
+void Quorum::perform(Effects effects) {
+  for (auto& effect : effects) std::visit([this](auto& e) { perform(e); }, effect);
+}
+
+void Quorum::perform(Create& e) {
+  base::log(Level::notice, "begin",
+            {{"table", e.table},
+             {"partition", to_string(e.copy.partition)},
+             {"assignment", to_string(e.copy.assignment)},
+             {"interval", to_string(e.copy.interval)}});
+  const auto partition = e.copy.partition;
+  const auto done = [this, partition](base::Status status) {
+    CRASH_POINT("partd.quorum_created");
+    perform(tables_.created(at(), partition, status));
+    beacons_.set_peers(tables_.partners());
+    plan_turn();
+  };
+  const auto begun = engine_.create(
+      {{partition, e.copy.assignment}, e.copy.table, e.copy.region, e.copy.interval, store::LogMode::quorum}, done);
+  if (begun) return;
+  loop_.defer([done, status = begun.error().code == Code::exists ? base::ok() : begun] { done(status); });
+}
+
+void Quorum::perform(Begin& e) {
+  const auto log = engine_.quorum_log(e.copy.partition);
+  if (!log) {
+    base::log(Level::error, "replica", {{"partition", to_string(e.copy.partition)}, {"error", "no log of it is here"}});
+    return;
+  }
+  auto r = std::make_unique<Replica>();
+  r->partition = e.copy.partition;
+  r->assignment = e.copy.assignment;
+  r->table = e.copy.table;
+  r->region = e.copy.region;
+  r->name = e.table;
+  r->distribution = coord::distribution(e.keyspace, e.table);
+  proto::quorum::ReplicaSelf self;
+  self.who = {r->partition, r->assignment, self_, incarnation_, log->promised, model::token_of(log->end), log->whole};
+  self.end = log->end;
+  self.commit = log->commit;
+  self.epochs = log->epochs;
+  base::log(Level::info, "replica",
+            {{"table", e.table},
+             {"partition", to_string(r->partition)},
+             {"epoch", log->end.epoch.value},
+             {"lsn", log->end.lsn.value},
+             {"commit", log->commit.value},
+             {"promised", log->promised.value}});
+  r->machine = std::make_unique<proto::QuorumReplica>(self, beacons_);
+  listen(r->distribution);
+  by_assignment_[r->assignment] = r->partition;
+  replicas_[r->partition] = std::move(r);
+  plan_turn();
+}
+
+void Quorum::perform(End& e) {
+  auto node = replicas_.extract(e.partition);
+  if (node.empty()) return;
+  auto& r = *node.mapped();
+  // Whoever waits for it is told: it leads no more, and answers nobody.
+  Out out;
+  r.machine->resign(at(), {}, "its copy takes no further part", out);
+  for (auto& effect : out)
+    if (auto* reply = std::get_if<proto::quorum::Reply>(&effect)) perform(r, *reply);
+  by_assignment_.erase(r.assignment);
+  beacons_.forget(e.partition);
+  release_held(e.partition);
+}
+
+void Quorum::perform(SetAside& e) {
+  base::log(Level::notice, "set-aside",
+            {{"partition", to_string(e.partition)}, {"assignment", to_string(e.assignment)}});
+  const auto done = [](const base::Status& s) {
+    if (!s) base::log(Level::error, "set-aside", {{"error", to_string(s.error())}});
+  };
+  if (const auto begun = engine_.set_aside({e.partition, e.assignment}, done); !begun) done(begun);
+}
+
+void Quorum::perform(Drop& e) {
+  base::log(Level::notice, "drop",
+            {{"partition", to_string(e.partition)}, {"assignment", to_string(e.assignment)}, {"why", e.why}});
+  const auto done = [this, assignment = e.assignment](base::Status status) {
+    CRASH_POINT("partd.quorum_dropped");
+    perform(tables_.dropped(at(), assignment, status));
+  };
+  if (const auto begun = engine_.drop({e.partition, e.assignment}, done); !begun)
+    loop_.defer([done, begun] { done(begun.error().code == Code::not_found ? base::ok() : begun); });
+}
+
+void Quorum::perform(PublishObserved& e) { hooks_.observed(e.table, e.txnseq); }
+void Quorum::perform(Remember& e) { hooks_.remember(e.seen); }
+void Quorum::perform(Say& e) { base::log(e.level, e.what, {{"text", e.text}}); }
+void Quorum::perform(Exit& e) { hooks_.fail({Code::identity, e.text}); }
+
+Quorum::Replica* Quorum::find(const model::PartitionId& partition) {
+  const auto it = replicas_.find(partition);
+  return it == replicas_.end() ? nullptr : it->second.get();
+}
+const Quorum::Replica* Quorum::find(const model::PartitionId& partition) const {
+  return const_cast<Quorum*>(this)->find(partition);
+}
+Quorum::Replica* Quorum::find(const model::AssignmentId& assignment) {
+  const auto it = by_assignment_.find(assignment);
+  return it == by_assignment_.end() ? nullptr : find(it->second);
+}
+
+// --- turns -----------------------------------------------------------------------------------------
+
+void Quorum::run(const model::AssignmentId& assignment, const std::function<void(Replica&, Out&)>& fn) {
+  if (auto* r = find(assignment)) run(*r, [&](Out& out) { fn(*r, out); });
+}
+
+// Effects are performed in order; what they lead to comes behind them.
+void Quorum::run(Replica& r, const std::function<void(Out&)>& fn) {
+  const auto partition = r.partition;
+  Out out;
+  fn(out);
+  for (auto& e : out) effects_.emplace_back(r.assignment, std::move(e));
+  if (std::exchange(performing_, true)) return;
+  while (!effects_.empty()) {
+    auto [assignment, effect] = std::move(effects_.front());
+    effects_.pop_front();
+    if (auto* to = find(assignment)) std::visit([&](auto& e) { perform(*to, e); }, effect);
+  }
+  performing_ = false;
+  if (auto* now = find(partition); now != nullptr && now->held > 0) release_held(partition);
+}
+
+void Quorum::turn() {
+  planned_ = {};
+  for (auto& send : beacons_.turn(now()))
+    links_.call(send.to, "quorum.beacon", wire::encode(send.beacon), kBeaconTimeout,
+                [this](base::Result<std::string_view> answer) {
+                  if (!answer) return;
+                  const auto reply = wire::decode<model::QuorumBeaconReply>(*answer);
+                  if (!reply) return;
+                  beacons_.answered(now(), *reply);
+                  news();
+                });
+  news();
+  std::vector<model::AssignmentId> due;
+  for (const auto& [partition, r] : replicas_)
+    if (at() >= r->machine->next_tick()) due.push_back(r->assignment);
+  for (const auto& id : due) run(id, [&](Replica& r, Out& out) { r.machine->tick(at(), out); });
+  perform(tables_.tick(at()));
+  expire_held();
+  plan_turn();
+}
+
+void Quorum::plan_turn() {
+  if (idle()) return timer_.stop();
+  auto next = at() + kTurnMost;
+  for (const auto& [partition, r] : replicas_) next = std::min(next, r->machine->next_tick());
+  next = std::max(next, at() + kTurnLeast);
+  if (timer_.active() && planned_ <= next) return;
+  planned_ = next;
+  timer_.start(next - at());
+}
+
+void Quorum::news() {
+  if (!beacons_.take_news()) return;
+  std::vector<model::AssignmentId> all;
+  for (const auto& [partition, r] : replicas_) all.push_back(r->assignment);
+  for (const auto& id : all) run(id, [&](Replica& r, Out& out) { r.machine->elect(at(), election::Tick{}, out); });
+}
+
+// --- the coordination service ----------------------------------------------------------------------
+
+void Quorum::listen(const std::string& distribution) {
+  if (!listening_.insert(distribution).second) return;
+  governments_.listen(distribution, [this, distribution] {
+    std::vector<model::AssignmentId> rung;
+    for (const auto& [partition, r] : replicas_)
+      if (r->distribution == distribution) rung.push_back(r->assignment);
+    for (const auto& id : rung) run(id, [&](Replica& r, Out& out) { r.machine->elect(at(), election::Rung{}, out); });
+  });
+}
+
+void Quorum::coord_event(coord::Event event) {
+  if (event == coord::Event::connected) return governments_.connected();
+  if (event != coord::Event::expired) return;
+  std::vector<model::AssignmentId> all;
+  for (const auto& [partition, r] : replicas_) all.push_back(r->assignment);
+  for (const auto& id : all) run(id, [&](Replica& r, Out& out) { r.machine->elect(at(), election::VotesLost{}, out); });
+}
+
+void Quorum::link_changed(const model::ServerId& server, bool up) {
+  if (up) return;
+  std::vector<model::AssignmentId> all;
+  for (const auto& [partition, r] : replicas_) all.push_back(r->assignment);
+  for (const auto& id : all) run(id, [&](Replica& r, Out& out) { r.machine->link_lost(at(), server, out); });
+}
+
+// --- questions and the end -------------------------------------------------------------------------
+
+std::vector<Quorum::ReplicaStatus> Quorum::replicas() const {
+  std::vector<ReplicaStatus> all;
+  for (auto& copy : tables_.copies()) {
+    ReplicaStatus s;
+    const auto& held = copy.held;
+    if (const auto* r = find(held.partition); r != nullptr && r->assignment == held.assignment) {
+      s.replica = r->machine->status();
+      if (s.replica->serving) s.lease = r->machine->election().lease_until() - loop_.now();
+    }
+    s.copy = std::move(copy);
+    all.push_back(std::move(s));
+  }
+  return all;
+}
+
+size_t Quorum::leading() const {
+  return static_cast<size_t>(std::count_if(replicas_.begin(), replicas_.end(), [](const auto& r) {
+    return r.second->machine->election().leads().has_value();
+  }));
+}
+
+std::optional<bool> Quorum::leads(const model::PartitionId& partition) const {
+  const auto* r = find(partition);
+  if (r == nullptr) return std::nullopt;
+  return r->machine->may_read(loop_.refresh_now()).has_value();
+}
+
+// New writes are refused from here on, those in hand end; then each partition goes to the replica that has most of its
+// log, which need not wait for a suspicion.
+void Quorum::hand_over(base::Instant deadline, std::function<void()> done) {
+  draining_ = true;
+  handed_over_ = std::move(done);
+  hand_over_until_ = deadline;
+  hand_over_more();
+}
+
+void Quorum::hand_over_more() {
+  const auto now = loop_.refresh_now();
+  const bool late = now >= hand_over_until_;
+  if (!requests_.empty() && !late && now < hand_over_until_ - kDrainMost) return hand_over_timer_.start(kDrainLook);
+  std::vector<model::AssignmentId> led;
+  for (const auto& [partition, r] : replicas_)
+    if (r->machine->election().leads()) led.push_back(r->assignment);
+  if (led.empty() || late) return std::exchange(handed_over_, [] {})();
+  for (const auto& id : led)
+    run(id, [&](Replica& r, Out& out) {
+      const auto status = r.machine->status();
+      const proto::quorum::Leader::PeerStatus* best = nullptr;
+      for (const auto& peer : status.peers)
+        if (peer.state == proto::quorum::Leader::PeerState::joined &&
+            (best == nullptr || peer.acked.lsn > best->acked.lsn))
+          best = &peer;
+      CRASH_POINT("partd.hand_over");
+      r.machine->resign(at(), best == nullptr ? model::AssignmentId{} : best->hop.assignment, "the server stops", out);
+    });
+  hand_over_timer_.start(kDrainLook);
+}
+
+}  // namespace cantle::partd

@@ -1,0 +1,338 @@
+// What a replica of a quorum table asked for, done.
+#include "cmd/partd/quorum.h"
+#include "lib/base/check.h"
+#include "lib/base/log.h"
+#include "lib/base/testing.h"
+#include "lib/wire/block.h"
+#include "lib/wire/codec.h"
+#include "lib/wire/pipe_block.h"
+
+namespace cantle::partd {
+
+using base::Code;
+using namespace proto::quorum;
+namespace election = proto::election;
+
+model::Envelope Quorum::envelope(const Replica& r, const model::AssignmentId& to) const {
+  model::Envelope e;
+  e.table = r.name;
+  e.table_uuid = r.table;
+  e.partition = r.partition;
+  if (const auto map = tables_.installed(r.name)) e.txnseq = map->txnseq;
+  e.from = self_;
+  e.incarnation = incarnation_;
+  e.from_assignment = r.assignment;
+  e.to_assignment = to;
+  return e;
+}
+
+// --- the election ----------------------------------------------------------------------------------
+
+void Quorum::perform(Replica& r, election::ReadGovernment& e) {
+  governments_.read(
+      r.distribution, r.region,
+      [this, id = r.assignment, number = e.number](base::Result<std::optional<coord::Governments::Read>> read) {
+        election::GovernmentRead in{number, std::optional<election::VersionedGovernment>()};
+        if (!read)
+          in.answer = base::fail(read.error());
+        else if (*read)
+          in.answer = election::VersionedGovernment{(*read)->government, (*read)->version};
+        run(id, [&](Replica& to, Out& out) { to.machine->elect(at(), in, out); });
+      });
+}
+
+void Quorum::perform(Replica& r, election::SwapGovernment& e) {
+  CRASH_POINT("partd.before_government");
+  governments_.swap(r.distribution, r.region, e.version, e.to,
+                    [this, id = r.assignment, number = e.number](const base::Result<int32_t>& done) {
+                      CRASH_POINT("partd.government");
+                      const election::Swapped in{number, proto::swap_result(done), done.value_or(0)};
+                      run(id, [&](Replica& to, Out& out) { to.machine->elect(at(), in, out); });
+                    });
+}
+
+void Quorum::perform(Replica& r, election::Seal& e) {
+  const auto done = [this, id = r.assignment, promised = e.promised](const base::Status& status) {
+    CRASH_POINT("partd.sealed");
+    run(id, [&](Replica& to, Out& out) {
+      election::Sealed in{promised, base::fail(Code::unavailable, "")};
+      if (status)
+        in.log = model::token_of(engine_.quorum_log(to.partition)->durable);
+      else
+        in.log = base::fail(status.error());
+      to.machine->elect(at(), in, out);
+    });
+  };
+  if (const auto asked = engine_.seal(r.partition, e.promised, done); !asked)
+    loop_.defer([done, asked] { done(asked); });
+}
+
+void Quorum::perform(Replica& r, election::PutVote& e) {
+  governments_.put_vote(
+      r.distribution, r.region, e.vote, [this, id = r.assignment, number = e.number](const base::Status& status) {
+        CRASH_POINT("partd.voted");
+        run(id, [&](Replica& to, Out& out) { to.machine->elect(at(), election::VotePut{number, status}, out); });
+      });
+}
+
+void Quorum::perform(Replica& r, election::RemoveVote& e) {
+  governments_.remove_vote(
+      r.distribution, r.region, e.token, self_,
+      [this, id = r.assignment, number = e.number](const base::Status& status) {
+        run(id, [&](Replica& to, Out& out) { to.machine->elect(at(), election::VotePut{number, status}, out); });
+      });
+}
+
+void Quorum::perform(Replica& r, election::ReadVotes& e) {
+  governments_.read_votes(r.distribution, r.region,
+                          [this, id = r.assignment, number = e.number](base::Result<std::vector<model::Vote>> votes) {
+                            run(id, [&](Replica& to, Out& out) {
+                              to.machine->elect(at(), election::VotesRead{number, std::move(votes)}, out);
+                            });
+                          });
+}
+
+void Quorum::perform(Replica& r, election::AskSuspect& e) {
+  model::QuorumSuspect q;
+  q.envelope = envelope(r, e.to.assignment);
+  q.epoch = e.epoch;
+  q.leader = e.leader;
+  q.server = e.server;
+  links_.call(
+      e.to.server, "quorum.suspect", wire::encode(q), kSuspectTimeout,
+      [this, id = r.assignment, by = e.to.assignment, number = e.number](base::Result<std::string_view> answer) {
+        election::SuspectAnswered in{by, number, base::fail(Code::unavailable, "no answer")};
+        if (answer)
+          in.answer = wire::decode<model::QuorumSuspectReply>(*answer);
+        else
+          in.answer = base::fail(answer.error());
+        run(id, [&](Replica& to, Out& out) { to.machine->elect(at(), in, out); });
+      });
+}
+
+void Quorum::perform(Replica& r, election::SendRelease& e) {
+  links_.notify(e.to.server, "quorum.release",
+                wire::encode(model::QuorumRelease{envelope(r, e.to.assignment), e.epoch, e.successor}));
+}
+
+// --- the log ---------------------------------------------------------------------------------------
+
+void Quorum::perform(Replica& r, Gather& e) {
+  const auto it = requests_.find(e.request);
+  CHECK(it != requests_.end());
+  wire::WriteRequest again;
+  const wire::WriteRequest* request = current_;
+  if (current_ == nullptr || current_id_ != e.request) {
+    const auto& kept = it->second;
+    auto decoded = kept.method == "put"      ? wire::decode_put(kept.params)
+                   : kept.method == "delete" ? wire::decode_delete(kept.params)
+                                             : wire::decode_batch(kept.params);
+    CHECK(decoded.has_value());  // it was when it came
+    again = std::move(*decoded);
+    request = &again;
+  }
+  auto& batch = r.batches[e.batch];
+  model::RecordView record;
+  auto lsn = e.first;
+  for (const auto& op : request->ops) {
+    record.op = op.op;
+    record.key = op.key;
+    record.value = op.value;
+    record.version = model::quorum_version(e.epoch, lsn);
+    lsn = lsn.next();
+    wire::append_record(batch, record);
+  }
+}
+
+void Quorum::perform(Replica& r, Build& e) {
+  std::string payload;
+  if (auto node = r.batches.extract(e.batch); !node.empty()) payload = std::move(node.mapped());
+  base::Result<Leader::Placed> placed = base::fail(Code::unavailable, "the log does not end there");
+  if (engine_.log_end(r.partition)->lsn.next() == e.first) {
+    CRASH_POINT("partd.before_build");
+    const auto done = [this, id = r.assignment](const base::Result<model::LogPoint>& point) {
+      CRASH_POINT("partd.built_durable");
+      if (point) run(id, [&](Replica& to, Out& out) { to.machine->durable(at(), *point, out); });
+    };
+    const auto header = engine_.build(r.partition, {e.kind, e.epoch, e.commit}, payload, done);
+    if (header) {
+      placed = Leader::Placed{header->first, {header->epoch, header->last(), header->header_crc}, payload.size()};
+      r.kept[header->last()] = {*header, std::move(payload)};
+    } else {
+      placed = base::fail(header.error());
+    }
+  }
+  run(r, [&](Out& out) { r.machine->built(at(), e.batch, e.epoch, placed, out); });
+}
+
+void Quorum::perform(Replica& r, Take& e) {
+  auto node = blocks_.extract(e.call);
+  CHECK(!node.empty());
+  auto& block = node.mapped();
+  const auto done = [this, id = r.assignment](const base::Result<model::LogPoint>& point) {
+    CRASH_POINT("partd.taken_durable");
+    if (point) run(id, [&](Replica& to, Out& out) { to.machine->durable(at(), *point, out); });
+  };
+  const auto taken = engine_.take(r.partition, block.header, std::move(block.payload), done);
+  if (taken) return;
+  base::log(
+      base::Level::warn, "take",
+      {{"partition", to_string(r.partition)}, {"lsn", block.header.first.value}, {"error", to_string(taken.error())}});
+  run(r, [&](Out& out) {
+    r.machine->take_failed(at(), engine_.log_end(r.partition).value_or(model::LogPoint{}), taken.error(), out);
+  });
+}
+
+void Quorum::perform(Replica& r, Truncate& e) {
+  base::log(base::Level::notice, "truncate", {{"partition", to_string(r.partition)}, {"keep", e.keep.lsn.value}});
+  const auto done = [this, id = r.assignment](const base::Status& status) {
+    CRASH_POINT("partd.truncated");
+    run(id, [&](Replica& to, Out& out) { to.machine->truncated(at(), status, out); });
+  };
+  if (const auto asked = engine_.truncate(r.partition, e.keep, done); !asked)
+    loop_.defer([done, asked] { done(asked); });
+}
+
+void Quorum::perform(Replica& r, Commit& e) {
+  CRASH_POINT("partd.commit");
+  if (const auto done = engine_.commit(r.partition, e.lsn); !done)
+    base::log(base::Level::error, "commit",
+              {{"partition", to_string(r.partition)}, {"lsn", e.lsn.value}, {"error", to_string(done.error())}});
+}
+
+// --- other replicas --------------------------------------------------------------------------------
+
+template <class Message>
+void Quorum::call_pipe(Replica& r, std::string_view method, const model::Hop& to, model::Epoch epoch,
+                       uint64_t generation, const Message& message) {
+  links_.call(to.server, method, wire::encode(message), kOpenTimeout,
+              [this, id = r.assignment, to, epoch, generation](base::Result<std::string_view> answer) {
+                base::Result<model::PipeOpenReply> reply = base::fail(Code::unavailable, "no answer");
+                if (answer)
+                  reply = wire::decode<model::PipeOpenReply>(*answer);
+                else
+                  reply = base::fail(answer.error());
+                run(id, [&](Replica& at_leader, Out& out) {
+                  at_leader.machine->opened(at(), to, epoch, generation, reply, out);
+                });
+              });
+}
+
+void Quorum::perform(Replica& r, SendOpen& e) {
+  call_pipe(r, "pipe.open", e.to, e.epoch, e.generation,
+            model::PipeOpen{envelope(r, e.to.assignment), e.epoch, e.generation, e.commit});
+}
+
+void Quorum::perform(Replica& r, SendCut& e) {
+  call_pipe(r, "pipe.cut", e.to, e.epoch, e.generation,
+            model::PipeCut{envelope(r, e.to.assignment), e.epoch, e.generation, e.end, e.keep});
+}
+
+void Quorum::send_block(const model::ServerId& to, const model::PipeBlock& message, const model::BlockHeader& header,
+                        std::string_view payload) {
+  char bytes[wire::kBlockHeaderSize];
+  wire::encode_header(header, bytes);
+  links_.notify(to, "pipe.block", wire::encode_pipe_block(message, {bytes, sizeof bytes}, payload));
+}
+
+void Quorum::perform(Replica& r, SendBlock& e) {
+  const auto it = r.kept.find(e.last);
+  CHECK(it != r.kept.end());
+  CRASH_POINT("partd.before_pipe");
+  send_block(e.to.server, {envelope(r, e.to.assignment), e.epoch, e.generation, e.commit, std::move(e.route), ""},
+             it->second.header, it->second.payload);
+}
+
+void Quorum::perform(Replica& r, ForgetBlocks& e) { r.kept.erase(r.kept.begin(), r.kept.upper_bound(e.through)); }
+
+void Quorum::perform(Replica& r, SendCommit& e) {
+  links_.notify(
+      e.to.server, "pipe.commit",
+      wire::encode(model::PipeCommit{envelope(r, e.to.assignment), e.epoch, e.generation, e.commit, e.agreed}));
+}
+
+void Quorum::perform(Replica& r, SendOld& e) {
+  auto blocks = engine_.read_log(r.partition, e.from, e.bytes);
+  base::Result<std::vector<model::LogPoint>> sent = std::vector<model::LogPoint>();
+  if (!blocks) sent = base::fail(blocks.error());
+  const model::PipeBlock message{envelope(r, e.to.assignment), e.epoch, e.generation, e.commit, {}, ""};
+  for (const auto& b : blocks ? *blocks : std::vector<model::Block>()) {
+    sent->push_back({b.header.epoch, b.header.last(), b.header.header_crc});
+    send_block(e.to.server, message, b.header, b.payload);
+  }
+  run(r, [&](Out& out) { r.machine->old_sent(at(), e.to, e.epoch, e.generation, sent, out); });
+}
+
+void Quorum::perform(Replica& r, FindPoint& e) {
+  base::Result<model::LogPoint> found = base::fail(Code::unavailable, "it is not known yet");
+  if (const auto point = engine_.point_at(r.partition, e.lsn))
+    found = *point;
+  else if (const auto blocks = engine_.read_log(r.partition, e.lsn, 1); !blocks)
+    found = base::fail(blocks.error());
+  run(r, [&](Out& out) { r.machine->point_found(at(), e.peer, e.epoch, e.generation, found, out); });
+}
+
+void Quorum::perform(Replica&, AnswerOpen& e) {
+  auto node = opens_.extract(e.call);
+  if (node.empty()) return;
+  if (e.reply)
+    node.mapped().ok(wire::encode(*e.reply));
+  else
+    node.mapped().fail(e.reply.error());
+}
+
+void Quorum::perform(Replica& r, SendAck& e) {
+  CRASH_POINT("partd.before_ack");
+  links_.notify(e.to.server, "pipe.ack",
+                wire::encode(model::PipeAck{envelope(r, e.to.assignment), e.epoch, e.generation, e.refused, e.gap,
+                                            std::move(e.error), e.durable, e.commit}));
+}
+
+void Quorum::perform(Replica&, Forward& e) {
+  const auto& block = blocks_.at(e.call);
+  auto message = block.message;
+  message.route = std::move(e.route);
+  message.envelope.to_assignment = e.to.assignment;
+  send_block(e.to.server, message, block.header, block.payload);
+}
+
+void Quorum::perform(Replica&, Release& e) { blocks_.erase(e.call); }
+
+// --- clients and people ----------------------------------------------------------------------------
+
+void Quorum::perform(Replica& r, Reply& e) {
+  auto node = requests_.extract(e.request);
+  if (node.empty()) return;
+  auto& request = node.mapped();
+  CRASH_POINT("partd.quorum_reply");
+  if (!e.result) {
+    const bool now = current_ != nullptr && current_id_ == e.request;
+    if (e.result.error().code == Code::not_leader)
+      return not_leader(r.partition, e.result.error(), request.method, now ? current_->params : request.params,
+                        request.txnseq, request.hop, request.timeout, request.responder);
+    return request.responder.fail(e.result.error());
+  }
+  answer_.clear();
+  wire::Writer w(answer_);
+  w.map(4);
+  w.str("version");
+  w.bin(model::quorum_version(e.result->epoch, e.result->last).view());
+  w.str("lsn");
+  w.uint(e.result->last.value);
+  w.str("epoch");
+  w.uint(e.result->epoch.value);
+  w.str("txnseq");
+  const auto map = tables_.installed(r.name);
+  w.uint(map ? map->txnseq.value : 0);
+  request.responder.ok(answer_);
+}
+
+void Quorum::perform(Replica& r, Faulted& e) {
+  base::log(base::Level::error, "faulted", {{"partition", to_string(r.partition)}, {"why", e.why}});
+}
+
+void Quorum::perform(Replica& r, Say& e) {
+  base::log(e.level, e.what, {{"table", r.name}, {"region", r.region.value}, {"text", e.text}});
+}
+
+}  // namespace cantle::partd
