@@ -29,8 +29,14 @@ base::Error unknown(std::string_view why) {
 
 }  // namespace
 
-Leader::Leader(model::Hop self, model::Epoch epoch, model::Voters voters, Log& log, Pipeline pipeline)
-    : self_(std::move(self)), epoch_(epoch), voters_(std::move(voters)), log_(log), pipeline_(pipeline) {
+Leader::Leader(model::Hop self, model::Epoch epoch, model::Voters voters, Log& log, Gatherer& gatherer,
+               Pipeline pipeline)
+    : self_(std::move(self)),
+      epoch_(epoch),
+      voters_(std::move(voters)),
+      log_(log),
+      gatherer_(gatherer),
+      pipeline_(pipeline) {
   for (const auto& v : voters_) {
     if (v.assignment == self_.assignment) continue;
     Peer peer;
@@ -64,9 +70,9 @@ bool Leader::takes_writes() const {
          uncommitted_.size() < kUncommittedBlocksMax;
 }
 
-void Leader::write(Instant now, RequestId request, uint32_t records, size_t bytes, Instant deadline, Effects& out) {
+void Leader::write(Instant now, RequestId request, size_t bytes, Instant deadline, Effects& out) {
   now_ = now;
-  const Waiting w{request, records, bytes, deadline};
+  const Waiting w{request, bytes, deadline};
   if (takes_writes() && waiting_.empty()) return gather(w, out);
   if (waiting_.size() >= kWaitingMax || waiting_bytes_ + bytes > kWaitingBytesMax) {
     base::Error full(Code::overloaded, "too many writes wait for a majority of the replicas");
@@ -80,16 +86,33 @@ void Leader::write(Instant now, RequestId request, uint32_t records, size_t byte
 
 void Leader::gather(const Waiting& w, Effects& out) {
   if (batch_ && batch_->bytes + w.bytes > kBlockGather) close_batch(out);
+  const BatchId id = batch_ ? batch_->id : last_batch_ + 1;
+  const Lsn first = batch_ ? Lsn{batch_->first.value + batch_->records} : next_lsn();
+  const auto judged = gatherer_.gather(w.id, id, epoch_, first);
+  if (judged.records == 0) return answer_later({w.id, judged.after, w.deadline, judged.may_happen}, out);
   if (!batch_) {
+    last_batch_ = id;
     batch_.emplace();
-    batch_->id = ++last_batch_;
-    batch_->first = next_lsn();
+    batch_->id = id;
+    batch_->first = first;
   }
-  const Lsn first{batch_->first.value + batch_->records};
-  out.emplace_back(Gather{w.id, batch_->id, epoch_, first});
-  batch_->records += w.records;
-  batch_->bytes += w.bytes;
-  batch_->requests.push_back({w.id, Lsn{first.value + w.records - 1}, w.deadline});
+  batch_->records += judged.records;
+  batch_->bytes += judged.bytes;
+  batch_->requests.push_back({w.id, Lsn{first.value + judged.records - 1}, w.deadline});
+}
+
+// What was judged by something that may still be lost waits behind it (S24).
+void Leader::answer_later(const InBlock& request, Effects& out) {
+  if (request.last <= log_.commit() || MUTANT("answer_before_judged_by")) {
+    out.emplace_back(Reply{request.id, Written{epoch_, request.last}});
+    return;
+  }
+  if (batch_)
+    batch_->requests.push_back(request);
+  else if (!building_.empty())
+    building_.rbegin()->second.requests.push_back(request);
+  else
+    requests_.push_back(request);
 }
 
 void Leader::flush(Instant now, Effects& out) {
@@ -112,7 +135,7 @@ void Leader::take_waiting(Effects& out) {
     waiting_bytes_ -= waiting_.front().bytes;
     waiting_.pop_front();
     any = true;
-    if (uncommitted_bytes_ + batch_->bytes >= kUncommittedMax) break;
+    if (batch_ && uncommitted_bytes_ + batch_->bytes >= kUncommittedMax) break;
   }
   if (any && batch_) close_batch(out);
 }
@@ -205,7 +228,8 @@ void Leader::expire(Instant now, Effects& out) {
   }
   std::erase_if(requests_, [&](const InBlock& r) {
     if (now < r.deadline) return false;
-    out.emplace_back(Reply{r.id, base::fail(unknown("no majority of the replicas had it in time"))});
+    constexpr std::string_view kLate = "no majority of the replicas had it in time";
+    out.emplace_back(Reply{r.id, base::fail(r.may_happen ? unknown(kLate) : no_quorum(std::string(kLate)))});
     return true;
   });
 }
@@ -255,13 +279,15 @@ void Leader::stop(const base::Error& why, Effects& out) {
   if (stopped_) return;
   stopped_ = true;
   const auto none = [&](RequestId id) { out.emplace_back(Reply{id, base::fail(why)}); };
-  const auto maybe = [&](RequestId id) { out.emplace_back(Reply{id, base::fail(unknown(why.text))}); };
-  for (const auto& r : requests_) maybe(r.id);
+  const auto maybe = [&](const InBlock& r) {
+    out.emplace_back(Reply{r.id, base::fail(r.may_happen ? unknown(why.text) : why)});
+  };
+  for (const auto& r : requests_) maybe(r);
   // A Build that is on its way to the store will be in the log.
   for (const auto& [id, batch] : building_)
-    for (const auto& r : batch.requests) maybe(r.id);
+    for (const auto& r : batch.requests) maybe(r);
   if (batch_)
-    for (const auto& r : batch_->requests) none(r.id);
+    for (const auto& r : batch_->requests) none(r.id);  // it never gets into the log
   for (const auto& w : waiting_) none(w.id);
   requests_.clear();
   waiting_.clear();

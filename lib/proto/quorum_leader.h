@@ -2,9 +2,9 @@
 // resynchronisation of its replicas (design/replication.md).
 //
 // Use
-//   Leader leader(self, epoch, voters, log, options);
+//   Leader leader(self, epoch, voters, log, gatherer, pipeline);
 //   leader.begin(now, out);                        // after the government was won: the epoch start
-//   leader.write(now, request, records, bytes, deadline, out);  leader.flush(now, out);   // at the end of a turn
+//   leader.write(now, request, bytes, deadline, out);  leader.flush(now, out);   // at the end of a turn
 //   leader.durable(now, out);                      // after log.durable(…)
 //   leader.acked(now, ack, out) …
 //   leader.stop(error, out);                       // resigned or deposed: every request is answered
@@ -21,7 +21,7 @@
 //   is
 //     (S14); an acknowledgement counts only with the checksum of the block that was sent.
 //   * Every write() ends with one Reply: ok only once committed; outcome_unknown once it is in a block; else it did not
-//     happen.
+//     happen. One that puts nothing into the log is answered when what it was judged by is committed (S24).
 //   * A replica's error, silence or nonsense never fails a write that a majority has.
 //   * No commit counts voters that are not in the government (`joined` is only who gets blocks at once).
 #pragma once
@@ -58,6 +58,7 @@ struct InBlock {
   RequestId id = 0;
   model::Lsn last;
   base::Instant deadline;
+  bool may_happen = true;  // false: it put nothing into the log, and asks for nothing that is in it
 };
 struct Gathered {
   BatchId id = 0;
@@ -69,11 +70,11 @@ struct Gathered {
 
 class Leader {
  public:
-  Leader(model::Hop self, model::Epoch epoch, model::Voters voters, Log& log, Pipeline pipeline);
+  Leader(model::Hop self, model::Epoch epoch, model::Voters voters, Log& log, Gatherer& gatherer, Pipeline pipeline);
 
   void begin(base::Instant now, Effects& out);
-  void write(base::Instant now, RequestId request, uint32_t records, size_t bytes, base::Instant deadline,
-             Effects& out);
+  // `bytes`: about what it puts into the log.
+  void write(base::Instant now, RequestId request, size_t bytes, base::Instant deadline, Effects& out);
   void flush(base::Instant now, Effects& out);
   // What Build led to: where the block stands, or why there is none.
   struct Placed {
@@ -146,7 +147,6 @@ class Leader {
   };
   struct Waiting {
     RequestId id = 0;
-    uint32_t records = 0;
     size_t bytes = 0;
     base::Instant deadline;
   };
@@ -154,6 +154,7 @@ class Leader {
   Peer* find(const model::Hop& hop);
   bool takes_writes() const;
   void gather(const Waiting& w, Effects& out);
+  void answer_later(const InBlock& request, Effects& out);
   void close_batch(Effects& out);
   void take_waiting(Effects& out);
   void open(Peer& peer, Effects& out);
@@ -176,6 +177,7 @@ class Leader {
   model::Epoch epoch_;
   model::Voters voters_;
   Log& log_;
+  Gatherer& gatherer_;
   Pipeline pipeline_;
   std::vector<Peer> peers_;    // the other voters
   std::vector<size_t> order_;  // joined ones, in the order of the chain

@@ -22,11 +22,12 @@ model::PipeOpenReply refusal(Epoch promised) {
 }
 }  // namespace
 
-QuorumReplica::QuorumReplica(const ReplicaSelf& self, Beacons& beacons)
+QuorumReplica::QuorumReplica(const ReplicaSelf& self, Beacons& beacons, Gatherer& gatherer)
     : partition_(self.who.partition),
       self_{self.who.server, self.who.assignment},
       incarnation_(self.who.incarnation),
       beacons_(beacons),
+      gatherer_(gatherer),
       log_(self.end, self.commit, self.epochs),
       election_(self.who, beacons),
       pipeline_(self.pipeline),
@@ -83,7 +84,7 @@ void QuorumReplica::lead(Instant now, const election::Lead& e, Out& out) {
   out.emplace_back(Say{base::Level::notice, "lead", "epoch " + to_string(e.epoch) + (e.renewed ? ", renewed" : "")});
   Effects effects;
   follower_.leave(effects);
-  leader_ = std::make_unique<Leader>(self_, e.epoch, e.government.voters, log_, pipeline_);
+  leader_ = std::make_unique<Leader>(self_, e.epoch, e.government.voters, log_, gatherer_, pipeline_);
   leader_->begin(now, effects);
   pass(now, effects, out);
 }
@@ -301,14 +302,14 @@ base::Error QuorumReplica::not_leader() const {
   return e;
 }
 
-void QuorumReplica::write(Instant now, RequestId request, uint32_t records, size_t bytes, Instant deadline, Out& out) {
+void QuorumReplica::write(Instant now, RequestId request, size_t bytes, Instant deadline, Out& out) {
   auto* leader = leading();
   if (leader == nullptr) {
     out.emplace_back(Reply{request, base::fail(not_leader())});
     return;
   }
   Effects effects;
-  leader->write(now, request, records, bytes, deadline, effects);
+  leader->write(now, request, bytes, deadline, effects);
   pass(now, effects, out);
 }
 

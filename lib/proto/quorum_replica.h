@@ -2,11 +2,11 @@
 // (design/replication.md). It joins Election with Follower and Leader, so that both see one order of things.
 //
 // Use
-//   QuorumReplica replica(self, beacons);      // after recovery; `beacons` is the server's, and outlives it
+//   QuorumReplica replica(self, beacons, gatherer);      // after recovery; the last two are the shell's, and outlive it
 //   replica.tick(now, out);                    // at next_tick()
 //   replica.elect(now, input, out);            // answers to what the election asked for
 //   replica.open(now, call, message, out) …    // messages, decoded, of peers
-//   replica.write(now, request, records, bytes, deadline, out);  replica.flush(now, out);
+//   replica.write(now, request, bytes, deadline, out);  replica.flush(now, out);
 //   if (auto may = replica.may_read(now); !may) refuse…;   read;   may_read(now) again, then answer (S7)
 // Effects are performed in the order in which they come; what reaches the store reaches it in that order.
 //
@@ -44,7 +44,7 @@ struct ReplicaSelf {
 
 using ReplicaEffect =
     std::variant<election::ReadGovernment, election::SwapGovernment, election::Seal, election::PutVote,
-                 election::RemoveVote, election::ReadVotes, election::AskSuspect, election::SendRelease, Gather, Build,
+                 election::RemoveVote, election::ReadVotes, election::AskSuspect, election::SendRelease, Build,
                  Take, Truncate, Commit, SendOpen, SendCut, SendBlock, ForgetBlocks, SendCommit, SendOld, FindPoint,
                  AnswerOpen, SendAck, Forward, Release, Reply, Faulted, Say>;
 using ReplicaEffects = std::vector<ReplicaEffect>;
@@ -64,7 +64,7 @@ struct ReplicaStatus {
 
 class QuorumReplica {
  public:
-  QuorumReplica(const quorum::ReplicaSelf& self, Beacons& beacons);
+  QuorumReplica(const quorum::ReplicaSelf& self, Beacons& beacons, quorum::Gatherer& gatherer);
   ~QuorumReplica();
   QuorumReplica(const QuorumReplica&) = delete;
   QuorumReplica& operator=(const QuorumReplica&) = delete;
@@ -98,8 +98,7 @@ class QuorumReplica {
 
   // --- clients
   // not_leader (detail: the leader's server, if one is known): it did not happen.
-  void write(base::Instant now, quorum::RequestId request, uint32_t records, size_t bytes, base::Instant deadline,
-             Out& out);
+  void write(base::Instant now, quorum::RequestId request, size_t bytes, base::Instant deadline, Out& out);
   void flush(base::Instant now, Out& out);
   // ok: what is committed here now is all there is.
   base::Status may_read(base::Instant now) const;
@@ -132,6 +131,7 @@ class QuorumReplica {
   model::Hop self_;
   model::Incarnation incarnation_;
   Beacons& beacons_;
+  quorum::Gatherer& gatherer_;
   quorum::Log log_;
   quorum::Follower follower_{log_};
   std::unique_ptr<quorum::Leader> leader_;

@@ -22,16 +22,25 @@ using RequestId = uint64_t;
 using CallId = uint64_t;
 using BatchId = uint64_t;  // drawn by the machine
 
-// --- the own log ---------------------------------------------------------------------------------
-// Encode the request's records at the end of the batch's payload, with versions of this epoch from this LSN on.
-struct Gather {
-  RequestId request = 0;
-  BatchId batch = 0;
-  model::Epoch epoch;
-  model::Lsn first;
+// What a client's request comes to when its turn in the log has come (quorum_judge.h).
+struct Judged {
+  uint32_t records = 0;  // which stand at the end of the batch's payload now
+  size_t bytes = 0;      // of them
+  // Without records: it is answered when this is committed. `may_happen`: with what another one under way comes to.
+  model::Lsn after;
+  bool may_happen = false;
 };
+// The shell's; asked in the order of the log, in the middle of a call of the machine.
+class Gatherer {
+ public:
+  virtual ~Gatherer() = default;
+  // Judges the request, and puts its records, the first of which gets this LSN, into the batch's payload.
+  virtual Judged gather(RequestId request, BatchId batch, model::Epoch epoch, model::Lsn first) = 0;
+};
+
+// --- the own log ---------------------------------------------------------------------------------
 // Build the batch's block at the end of the log, which must be right before `first`; answered at once with built(). A
-// batch without a Gather has no records of clients: an epoch start.
+// batch into which nothing was gathered has no records of clients: an epoch start.
 struct Build {
   BatchId batch = 0;
   model::BlockKind kind = model::BlockKind::data;
@@ -122,7 +131,7 @@ struct Release {
 // --- clients -------------------------------------------------------------------------------------
 struct Written {
   model::Epoch epoch;
-  model::Lsn last;  // of the request's records
+  model::Lsn last;  // of the request's records; without any, of what it was judged by
 };
 struct Reply {
   RequestId request = 0;
@@ -151,7 +160,7 @@ struct Say {
   std::string what, text;
 };
 
-using Effect = std::variant<Gather, Build, Take, Truncate, Commit, SendOpen, SendCut, SendBlock, ForgetBlocks,
+using Effect = std::variant<Build, Take, Truncate, Commit, SendOpen, SendCut, SendBlock, ForgetBlocks,
                             SendCommit, SendOld, FindPoint, AnswerOpen, SendAck, Forward, Release, Reply, Serving,
                             MetPromise, CannotLead, Accepted, Faulted, Say>;
 using Effects = std::vector<Effect>;

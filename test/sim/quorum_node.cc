@@ -63,6 +63,7 @@ void QuorumNode::open() {
   replicas_.resize(world_.chaos().partitions);
   for (size_t p = 0; p < replicas_.size(); ++p) {
     auto& r = replicas_[p];
+    r.node = this;
     r.partition = p;
     r.id = world_.partition_id(p);
     for (const auto& v : world_.voters(p))
@@ -107,7 +108,7 @@ void QuorumNode::begin(Replica& r) {
   self.pipeline = world_.chaos().pipeline;
   world_.scheduler.note("replica", host_.id.name, r.partition, log->end.epoch.value, log->end.lsn.value,
                         log->commit.value, log->promised.value);
-  r.machine = std::make_unique<proto::QuorumReplica>(self, *beacons_);
+  r.machine = std::make_unique<proto::QuorumReplica>(self, *beacons_, r);
 }
 
 bool QuorumNode::ready() const {
@@ -231,7 +232,7 @@ void QuorumNode::serve(const std::any& request, Network::Reply reply) {
 void QuorumNode::put(Replica& r, const QuorumPut& m, Network::Reply reply) {
   const auto id = next_id_++;
   requests_[id] = {m, std::move(reply)};
-  run(r, [&](Out& out) { r.machine->write(at(), id, 1, m.key.size() + m.value.size() + 40, at() + m.within, out); });
+  run(r, [&](Out& out) { r.machine->write(at(), id, m.key.size() + m.value.size() + 40, at() + m.within, out); });
   if (std::exchange(r.flush_planned, true)) return;
   host_.process.post([this, &r] {
     r.flush_planned = false;
@@ -346,20 +347,23 @@ void QuorumNode::perform(Replica& r, election::SendRelease& e) {
 
 // --- effects: the log ------------------------------------------------------------------------------
 
-void QuorumNode::perform(Replica& r, Gather& e) {
-  const auto& put = requests_.at(e.request).put;
+Judged QuorumNode::gather(Replica& r, RequestId request, std::pair<model::Epoch, BatchId> batch, model::Lsn first) {
+  const auto& put = requests_.at(request).put;
   model::RecordView record;
   record.op = put.del ? model::Op::del : model::Op::put;
   record.key = put.key;
   record.value = put.value;
-  record.version = model::quorum_version(e.epoch, e.first);
-  world_.scheduler.note("gather", host_.id.name, r.partition, put.key, put.del, e.epoch.value, e.first.value);
-  wire::append_record(r.batches[e.batch], record);
+  record.version = model::quorum_version(batch.first, first);
+  world_.scheduler.note("gather", host_.id.name, r.partition, put.key, put.del, batch.first.value, first.value);
+  auto& payload = r.batches[batch];
+  const auto before = payload.size();
+  wire::append_record(payload, record);
+  return {1, payload.size() - before, {}, true};
 }
 
 void QuorumNode::perform(Replica& r, Build& e) {
-  auto payload = std::move(r.batches[e.batch]);
-  r.batches.erase(e.batch);
+  auto payload = std::move(r.batches[{e.epoch, e.batch}]);
+  r.batches.erase({e.epoch, e.batch});
   base::Result<Leader::Placed> placed = base::fail(Code::unavailable, "the log does not end there");
   if (engine_->quorum_log(r.id)->end.lsn.next() == e.first) {
     const auto header = engine_->build(r.id, {e.kind, e.epoch, e.commit}, payload,

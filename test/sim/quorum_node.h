@@ -32,12 +32,17 @@ class QuorumNode {
     model::PipeBlock message;
     BytesPtr bytes;
   };
-  struct Replica {
+  struct Replica final : proto::quorum::Gatherer {
+    proto::quorum::Judged gather(proto::quorum::RequestId request, proto::quorum::BatchId batch, model::Epoch epoch,
+                                 model::Lsn first) override {
+      return node->gather(*this, request, {epoch, batch}, first);
+    }
+    QuorumNode* node = nullptr;
     size_t partition = 0;
     model::PartitionId id;
     model::AssignmentId assignment;
     std::unique_ptr<proto::QuorumReplica> machine;
-    std::map<uint64_t, std::string> batches;
+    std::map<std::pair<model::Epoch, proto::quorum::BatchId>, std::string> batches;
     std::map<model::Lsn, BytesPtr> kept;  // by last LSN
     bool flush_planned = false;
   };
@@ -52,6 +57,8 @@ class QuorumNode {
   void turn();
   void run(Replica& r, const std::function<void(Out&)>& fn);
   void serve(const std::any& request, Network::Reply reply);
+  proto::quorum::Judged gather(Replica& r, proto::quorum::RequestId request,
+                               std::pair<model::Epoch, proto::quorum::BatchId> batch, model::Lsn first);
   void put(Replica& r, const QuorumPut& m, Network::Reply reply);
   void get(Replica& r, const QuorumGet& m, Network::Reply reply);
   Instant at() { return host_.process.now(); }
@@ -73,7 +80,6 @@ class QuorumNode {
   void perform(Replica& r, proto::election::ReadVotes& e);
   void perform(Replica& r, proto::election::AskSuspect& e);
   void perform(Replica& r, proto::election::SendRelease& e);
-  void perform(Replica& r, proto::quorum::Gather& e);
   void perform(Replica& r, proto::quorum::Build& e);
   void perform(Replica& r, proto::quorum::Take& e);
   void perform(Replica& r, proto::quorum::Truncate& e);

@@ -124,7 +124,14 @@ class PipelineWorld {
     model::BlockHeader header;
     std::vector<uint64_t> writes;  // one a record; 0: an epoch start
   };
-  struct Node {
+  struct Node final : Gatherer {
+    // Every seventh request puts nothing into the log: what it was judged by is all that is in the log before it.
+    Judged gather(RequestId request, BatchId batch, model::Epoch epoch, model::Lsn first) override {
+      if (request % 7 == 0) return {0, 0, judged[request] = model::Lsn{first.value - 1}, request % 2 == 0};
+      batches[{epoch, batch}].push_back(request);
+      return {1, 100, {}, true};
+    }
+    std::map<RequestId, model::Lsn> judged;
     size_t at = 0;
     model::Hop hop;
     bool alive = false;
@@ -141,7 +148,7 @@ class PipelineWorld {
     std::optional<std::vector<Block>> before_cut;  // until the cut is durable
     std::map<CallId, std::pair<Block, model::PipeBlock>> blocks;
     std::map<CallId, std::function<void(base::Result<model::PipeOpenReply>)>> opens;
-    std::map<BatchId, std::vector<uint64_t>> batches;
+    std::map<std::pair<model::Epoch, BatchId>, std::vector<uint64_t>> batches;
     std::map<model::Lsn, Block> kept;
   };
   Node& node(size_t i) { return *nodes_.at(i); }
@@ -151,9 +158,10 @@ class PipelineWorld {
     const auto id = ++last_write_;
     waiting_[id] = done;
     Effects out;
-    n.leader->write(now_, id, 1, 100, now_ + 300ms, out);
+    n.leader->write(now_, id, 100, now_ + 300ms, out);
     if (random_.chance(0.7)) n.leader->flush(now_, out);
     perform(n, out);
+    if (done == nullptr && random_.chance(0.1)) return;  // until the next one: a leader may be deposed in between
     if (n.alive && n.leader) {
       Effects rest;
       n.leader->flush(now_, rest);
@@ -275,7 +283,7 @@ class PipelineWorld {
   void lead(Node& n) {
     stop_leading(n);
     n.promise = std::max(n.promise, model::Epoch{epoch_});
-    n.leader = std::make_unique<Leader>(n.hop, model::Epoch{epoch_}, voters_, *n.state, options_.pipeline);
+    n.leader = std::make_unique<Leader>(n.hop, model::Epoch{epoch_}, voters_, *n.state, n, options_.pipeline);
     Effects out;
     n.leader->begin(now_, out);
     perform(n, out);
@@ -345,10 +353,9 @@ class PipelineWorld {
       std::visit([&](auto& x) { perform(n, x); }, e);
     }
   }
-  void perform(Node& n, Gather& e) { n.batches[e.batch].push_back(e.request); }
   void perform(Node& n, Build& e) {
-    auto writes = std::move(n.batches[e.batch]);
-    n.batches.erase(e.batch);
+    auto writes = std::move(n.batches[{e.epoch, e.batch}]);
+    n.batches.erase({e.epoch, e.batch});
     if (e.kind == model::BlockKind::epoch_start) writes = {0};
     Leader* leader = n.leader && n.leader->epoch() == e.epoch ? n.leader.get() : nullptr;
     for (auto& f : n.former)
@@ -413,13 +420,17 @@ class PipelineWorld {
           return violate("a leader serves without what is committed");
     if (at < committed_.size()) violate("a leader serves without all that is committed");
   }
-  void perform(Node&, Reply& e) {
+  void perform(Node& n, Reply& e) {
     const auto it = waiting_.find(e.request);
     if (it == waiting_.end()) return violate("answered twice, or never asked");
     if (it->second != nullptr) *it->second = e.result.has_value();
     waiting_.erase(it);
     if (!e.result) {
       if (e.result.error().code != base::Code::outcome_unknown) refused_.insert(e.request);
+      return;
+    }
+    if (const auto judged = n.judged.find(e.request); judged != n.judged.end()) {
+      if (committed_.size() < judged->second.value) violate("answered before what it was judged by was committed");
       return;
     }
     told_.push_back(e.request);
