@@ -70,7 +70,14 @@ void Quorum::perform(Begin& e) {
     base::log(Level::error, "replica", {{"partition", to_string(e.copy.partition)}, {"error", "no log of it is here"}});
     return;
   }
-  auto r = std::make_unique<Replica>();
+  proto::quorum::CommittedState state;
+  state.value = [this, id = e.copy.partition](std::string_view key) -> base::Result<std::optional<proto::quorum::HeldValue>> {
+    TRY_ASSIGN(const auto found, engine_.get(id, key));
+    if (!found || found->deleted) return std::optional<proto::quorum::HeldValue>();
+    return proto::quorum::HeldValue{found->version, found->value};
+  };
+  state.series = [this, id = e.copy.partition](uint64_t client) { return engine_.series(id, client); };
+  auto r = std::make_unique<Replica>(*this, std::move(state));
   r->partition = e.copy.partition;
   r->assignment = e.copy.assignment;
   r->table = e.copy.table;
@@ -89,7 +96,7 @@ void Quorum::perform(Begin& e) {
              {"lsn", log->end.lsn.value},
              {"commit", log->commit.value},
              {"promised", log->promised.value}});
-  r->machine = std::make_unique<proto::QuorumReplica>(self, beacons_);
+  r->machine = std::make_unique<proto::QuorumReplica>(self, beacons_, *r);
   listen(r->distribution);
   by_assignment_[r->assignment] = r->partition;
   replicas_[r->partition] = std::move(r);

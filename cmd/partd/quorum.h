@@ -16,6 +16,7 @@
 //   * A replica's effects are performed in order; what they lead to at once is queued, never stepped inside.
 //   * A linearizable read is answered only if the lease still holds after it was read, by the clock then (S7).
 //   * A request that needs a leader is answered NOT_LEADER only with a leader's name, or when none was found in time.
+//   * Writes are judged in the order of the log, when they get there (lib/proto/quorum_judge.h).
 //   * A request's bytes are used during its own step only; what must wait is copied.
 // Threads: the loop's; the store has threads of its own.
 #pragma once
@@ -29,12 +30,14 @@
 #include <string_view>
 #include <unordered_map>
 #include <utility>
+#include <variant>
 
 #include "cmd/partd/links.h"
 #include "lib/coord/governments.h"
 #include "lib/io/loop.h"
 #include "lib/io/timer.h"
 #include "lib/model/client_messages.h"
+#include "lib/proto/quorum_judge.h"
 #include "lib/proto/quorum_replica.h"
 #include "lib/proto/quorum_tables.h"
 #include "lib/rpc/server.h"
@@ -130,14 +133,23 @@ class Quorum {
     model::BlockHeader header;
     std::string payload;
   };
-  struct Replica {
+  using BatchKey = std::pair<model::Epoch, proto::quorum::BatchId>;
+  struct Replica final : proto::quorum::Gatherer {
+    Replica(Quorum& to, proto::quorum::CommittedState state) : quorum(to), judge(std::move(state)) {}
+    proto::quorum::Judged gather(proto::quorum::RequestId request, proto::quorum::BatchId batch, model::Epoch epoch,
+                                 model::Lsn first) override {
+      return quorum.gather(*this, request, {epoch, batch}, first);
+    }
+    Quorum& quorum;
+    proto::quorum::Judge judge;
+    model::Lsn judged_from;  // the epoch start's: what was in the log before is with the store, not with the judge
     model::PartitionId partition;
     model::AssignmentId assignment;
     model::TableUuid table;
     model::Region region;
     std::string name, distribution;
     std::unique_ptr<proto::QuorumReplica> machine;
-    std::map<proto::quorum::BatchId, std::string> batches;
+    std::map<BatchKey, std::string> batches;
     std::map<model::Lsn, Built> kept;  // by last LSN
     bool flush_planned = false;
     size_t held = 0;  // requests that wait for a leader
@@ -159,6 +171,9 @@ class Quorum {
     base::Duration timeout{};
     bool hop = false;
     std::string params;  // copied when it has to wait
+    // What it came to, once it was judged; the answer, when all that this rests on is committed.
+    std::variant<std::monostate, model::WriteOutcome, base::Error> verdict;
+    bool repeat = false;
   };
   struct Block {
     model::PipeBlock message;  // its `block` is left empty
@@ -205,6 +220,8 @@ class Quorum {
   void serve_ack(const rpc::Call& call);
 
   // quorum_client.cc
+  proto::quorum::Judged gather(Replica& r, proto::quorum::RequestId request, const BatchKey& batch, model::Lsn first);
+  void begin_judging(Replica& r);
   void flush_soon(Replica& r);
   void elsewhere(const model::Partition& p, std::string_view method, std::string_view params, model::TxnSeq txnseq,
                  bool hop, base::Duration timeout, rpc::Responder responder);
@@ -247,7 +264,6 @@ class Quorum {
   void perform(Replica& r, proto::election::ReadVotes& e);
   void perform(Replica& r, proto::election::AskSuspect& e);
   void perform(Replica& r, proto::election::SendRelease& e);
-  void perform(Replica& r, proto::quorum::Gather& e);
   void perform(Replica& r, proto::quorum::Build& e);
   void perform(Replica& r, proto::quorum::Take& e);
   void perform(Replica& r, proto::quorum::Truncate& e);

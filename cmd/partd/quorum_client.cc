@@ -2,6 +2,8 @@
 #include <algorithm>
 
 #include "cmd/partd/quorum.h"
+#include "lib/base/check.h"
+#include "lib/wire/block.h"
 #include "lib/wire/codec.h"
 
 namespace cantle::partd {
@@ -12,9 +14,17 @@ using proto::quorum_tables::Where;
 
 namespace {
 
-// The names live longer than any request.
-std::string_view method_name(std::string_view method) {
-  return method == "put" ? "put" : method == "delete" ? "delete" : "batch";
+struct Method {
+  std::string_view name;  // lives longer than any request
+  base::Result<wire::WriteRequest> (*decode)(std::string_view params);
+};
+constexpr Method kMethods[] = {{"put", wire::decode_put},       {"delete", wire::decode_delete},
+                               {"batch", wire::decode_batch},   {"cas", wire::decode_cas},
+                               {"append", wire::decode_append}, {"incr", wire::decode_incr}};
+const Method& method_of(std::string_view name) {
+  for (const auto& m : kMethods)
+    if (m.name == name) return m;
+  CHECK(false);
 }
 
 constexpr uint32_t kSessionRetryMs = 5;  // a commit notice comes within 2 ms
@@ -44,20 +54,65 @@ void Quorum::write(wire::WriteRequest& request, std::string_view method, rpc::Re
   const auto id = ++last_id_;
   auto& kept = requests_[id];
   kept.responder = std::move(responder);
-  kept.method = method_name(method);
+  kept.method = method_of(method).name;
   kept.txnseq = where.txnseq;
   kept.timeout = request.deadline();
   kept.hop = request.hop;
   current_ = &request;
   current_id_ = id;
   run(r, [&](Out& out) {
-    r.machine->write(at(), id, static_cast<uint32_t>(request.ops.size()), request.bytes, at() + request.deadline(),
-                     out);
+    r.machine->write(at(), id, request.bytes, at() + request.deadline(), out);
   });
   current_ = nullptr;
   // What waits outside the log needs its bytes later; what is in a block may be passed on if it never gets there.
   if (const auto it = requests_.find(id); it != requests_.end()) it->second.params = std::string(request.params);
   flush_soon(r);
+}
+
+// A new leadership: what a former one judged and did not get into the log is nothing.
+void Quorum::begin_judging(Replica& r) {
+  r.judge.reset();
+  r.batches.clear();
+  r.judged_from = {};
+}
+
+proto::quorum::Judged Quorum::gather(Replica& r, proto::quorum::RequestId id, const BatchKey& batch,
+                                     model::Lsn first) {
+  auto& request = requests_.at(id);
+  wire::WriteRequest again;
+  const auto* write = current_ != nullptr && current_id_ == id ? current_ : nullptr;
+  if (write == nullptr) {
+    auto decoded = method_of(request.method).decode(request.params);
+    CHECK(decoded.has_value());  // it was when it came
+    again = std::move(*decoded);
+    write = &again;
+  }
+  const auto visible = engine_.visible(r.partition);
+  r.judge.committed(visible);
+  if (visible < r.judged_from) {
+    base::Error full(Code::overloaded, "the index is behind what is committed");
+    full.retry_after_ms = kRetryAfterMs;
+    request.verdict = std::move(full);
+    return {};
+  }
+  const auto verdict = r.judge.judge(
+      {write->kind, write->ops, write->expect, write->by, write->client, write->series, write->age_ms}, batch.first,
+      first);
+  if (const auto* refusal = std::get_if<proto::quorum::Refusal>(&verdict)) {
+    request.verdict = refusal->error;
+    return {0, 0, refusal->after, false};
+  }
+  if (const auto* repeat = std::get_if<proto::quorum::Repeat>(&verdict)) {
+    request.verdict = repeat->outcome;
+    request.repeat = true;
+    return {0, 0, repeat->after, true};
+  }
+  const auto& fresh = std::get<proto::quorum::NewWrite>(verdict);
+  request.verdict = fresh.outcome;
+  auto& payload = r.batches[batch];
+  const auto before = payload.size();
+  for (const auto& record : fresh.records) wire::append_record(payload, record);
+  return {static_cast<uint32_t>(fresh.records.size()), payload.size() - before, {}, true};
 }
 
 void Quorum::flush_soon(Replica& r) {
@@ -125,9 +180,7 @@ void Quorum::again(Held h) {
   } else if (h.method == "scan") {
     hooks_.scan(h.params, std::move(h.responder));
   } else {
-    auto request = h.method == "put"      ? wire::decode_put(h.params)
-                   : h.method == "delete" ? wire::decode_delete(h.params)
-                                          : wire::decode_batch(h.params);
+    auto request = method_of(h.method).decode(h.params);
     if (request) write(*request, h.method, std::move(h.responder));
   }
 }

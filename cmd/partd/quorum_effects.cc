@@ -117,36 +117,10 @@ void Quorum::perform(Replica& r, election::SendRelease& e) {
 
 // --- the log ---------------------------------------------------------------------------------------
 
-void Quorum::perform(Replica& r, Gather& e) {
-  const auto it = requests_.find(e.request);
-  CHECK(it != requests_.end());
-  wire::WriteRequest again;
-  const wire::WriteRequest* request = current_;
-  if (current_ == nullptr || current_id_ != e.request) {
-    const auto& kept = it->second;
-    auto decoded = kept.method == "put"      ? wire::decode_put(kept.params)
-                   : kept.method == "delete" ? wire::decode_delete(kept.params)
-                                             : wire::decode_batch(kept.params);
-    CHECK(decoded.has_value());  // it was when it came
-    again = std::move(*decoded);
-    request = &again;
-  }
-  auto& batch = r.batches[e.batch];
-  model::RecordView record;
-  auto lsn = e.first;
-  for (const auto& op : request->ops) {
-    record.op = op.op;
-    record.key = op.key;
-    record.value = op.value;
-    record.version = model::quorum_version(e.epoch, lsn);
-    lsn = lsn.next();
-    wire::append_record(batch, record);
-  }
-}
-
 void Quorum::perform(Replica& r, Build& e) {
   std::string payload;
-  if (auto node = r.batches.extract(e.batch); !node.empty()) payload = std::move(node.mapped());
+  if (auto node = r.batches.extract({e.epoch, e.batch}); !node.empty()) payload = std::move(node.mapped());
+  if (e.kind == model::BlockKind::epoch_start) begin_judging(r);
   base::Result<Leader::Placed> placed = base::fail(Code::unavailable, "the log does not end there");
   if (engine_.log_end(r.partition)->lsn.next() == e.first) {
     CRASH_POINT("partd.before_build");
@@ -162,6 +136,7 @@ void Quorum::perform(Replica& r, Build& e) {
       placed = base::fail(header.error());
     }
   }
+  if (!placed) r.judge.cut(e.first);
   run(r, [&](Out& out) { r.machine->built(at(), e.batch, e.epoch, placed, out); });
 }
 
@@ -312,18 +287,29 @@ void Quorum::perform(Replica& r, Reply& e) {
                         request.txnseq, request.hop, request.timeout, request.responder);
     return request.responder.fail(e.result.error());
   }
+  if (const auto* refused = std::get_if<base::Error>(&request.verdict)) return request.responder.fail(*refused);
+  const auto& outcome = std::get<model::WriteOutcome>(request.verdict);
+  const bool number = outcome.kind != model::ResultKind::place;
   answer_.clear();
   wire::Writer w(answer_);
-  w.map(4);
+  w.map(4u + (number ? 1 : 0) + (request.repeat ? 1 : 0));
   w.str("version");
-  w.bin(model::quorum_version(e.result->epoch, e.result->last).view());
+  w.bin(model::quorum_version(outcome.epoch, outcome.lsn).view());
   w.str("lsn");
-  w.uint(e.result->last.value);
+  w.uint(outcome.lsn.value);
   w.str("epoch");
-  w.uint(e.result->epoch.value);
+  w.uint(outcome.epoch.value);
   w.str("txnseq");
   const auto map = tables_.installed(r.name);
   w.uint(map ? map->txnseq.value : 0);
+  if (number) {
+    w.str("result");
+    w.sint(outcome.value);
+  }
+  if (request.repeat) {
+    w.str("repeat");
+    w.boolean(true);
+  }
   request.responder.ok(answer_);
 }
 

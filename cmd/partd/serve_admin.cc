@@ -17,6 +17,9 @@ void Service::add_handlers() {
   on("put", &Service::serve_put);
   on("delete", &Service::serve_delete);
   on("batch", &Service::serve_batch);
+  on("cas", &Service::serve_cas);
+  on("append", &Service::serve_append);
+  on("incr", &Service::serve_incr);
   on("scan", &Service::serve_scan);
   on("route", &Service::serve_route);
   on("status", &Service::serve_status);

@@ -5,35 +5,40 @@ namespace cantle::partd {
 using base::Code;
 
 void Service::serve_put(const rpc::Call& call, rpc::Responder responder) {
-  auto request = wire::decode_put(call.params);
-  if (!request) return responder.fail(request.error());
-  write(*request, call.method, std::move(responder));
+  decode_write(call, std::move(responder), wire::decode_put);
 }
-
 void Service::serve_delete(const rpc::Call& call, rpc::Responder responder) {
-  auto request = wire::decode_delete(call.params);
-  if (!request) return responder.fail(request.error());
-  write(*request, call.method, std::move(responder));
+  decode_write(call, std::move(responder), wire::decode_delete);
+}
+void Service::serve_batch(const rpc::Call& call, rpc::Responder responder) {
+  decode_write(call, std::move(responder), wire::decode_batch);
+}
+void Service::serve_cas(const rpc::Call& call, rpc::Responder responder) {
+  decode_write(call, std::move(responder), wire::decode_cas);
+}
+void Service::serve_append(const rpc::Call& call, rpc::Responder responder) {
+  decode_write(call, std::move(responder), wire::decode_append);
+}
+void Service::serve_incr(const rpc::Call& call, rpc::Responder responder) {
+  decode_write(call, std::move(responder), wire::decode_incr);
 }
 
-void Service::serve_batch(const rpc::Call& call, rpc::Responder responder) {
-  auto request = wire::decode_batch(call.params);
+void Service::decode_write(const rpc::Call& call, rpc::Responder responder, DecodeWrite decode) {
+  auto request = decode(call.params);
   if (!request) return responder.fail(request.error());
-  write(*request, call.method, std::move(responder));
+  write(*request, call.method, decode, std::move(responder));
 }
 
 // The machine answers in the same step where it refuses, passes on or gathers; the request's bytes are needed no
 // longer.
-void Service::write(wire::WriteRequest& request, std::string_view method, rpc::Responder responder, bool parked) {
+void Service::write(wire::WriteRequest& request, std::string_view method, DecodeWrite decode, rpc::Responder responder,
+                    bool parked) {
   if (!machine_) return responder.fail({Code::unavailable, "starting"});
   const auto map = installed(request.table);
   if ((!map || map->dropped || request.txnseq > map->txnseq) && !parked) {
     auto params = std::make_shared<Raw>(request.params);
-    const auto again = [this, params, method = Raw(method), responder] {
-      auto same = method == "put"      ? wire::decode_put(*params)
-                  : method == "delete" ? wire::decode_delete(*params)
-                                       : wire::decode_batch(*params);
-      if (same) write(*same, method, responder, true);
+    const auto again = [this, params, method = Raw(method), decode, responder] {
+      if (auto same = decode(*params)) write(*same, method, decode, responder, true);
     };
     const Raw table(request.table);
     const auto deadline = loop_.now() + request.deadline();
@@ -48,6 +53,9 @@ void Service::write(wire::WriteRequest& request, std::string_view method, rpc::R
   counts_.writes++;
   if (map && map->replication == model::Replication::quorum)
     return quorum_->write(request, method, std::move(responder));
+  if (request.kind != model::WriteKind::write)
+    return responder.fail({Code::invalid, Raw(method) + " is for quorum tables, and " + Raw(request.table) +
+                                              " is a push table"});
   const auto id = ++last_id_;
   requests_.emplace(id, Pending{std::move(responder)});
   current_ = &request;

@@ -206,7 +206,13 @@ class Service {
   void serve_put(const rpc::Call& call, rpc::Responder responder);
   void serve_delete(const rpc::Call& call, rpc::Responder responder);
   void serve_batch(const rpc::Call& call, rpc::Responder responder);
-  void write(wire::WriteRequest& request, std::string_view method, rpc::Responder responder, bool parked = false);
+  void serve_cas(const rpc::Call& call, rpc::Responder responder);
+  void serve_append(const rpc::Call& call, rpc::Responder responder);
+  void serve_incr(const rpc::Call& call, rpc::Responder responder);
+  using DecodeWrite = base::Result<wire::WriteRequest> (*)(std::string_view params);
+  void decode_write(const rpc::Call& call, rpc::Responder responder, DecodeWrite decode);
+  void write(wire::WriteRequest& request, std::string_view method, DecodeWrite decode, rpc::Responder responder,
+             bool parked = false);
 
   // serve_read.cc
   void serve_get(const rpc::Call& call, rpc::Responder responder);
