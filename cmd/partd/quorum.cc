@@ -71,7 +71,8 @@ void Quorum::perform(Begin& e) {
     return;
   }
   proto::quorum::CommittedState state;
-  state.value = [this, id = e.copy.partition](std::string_view key) -> base::Result<std::optional<proto::quorum::HeldValue>> {
+  state.value = [this,
+                 id = e.copy.partition](std::string_view key) -> base::Result<std::optional<proto::quorum::HeldValue>> {
     TRY_ASSIGN(const auto found, engine_.get(id, key));
     if (!found || found->deleted) return std::optional<proto::quorum::HeldValue>();
     return proto::quorum::HeldValue{found->version, found->value};

@@ -60,9 +60,7 @@ void Quorum::write(wire::WriteRequest& request, std::string_view method, rpc::Re
   kept.hop = request.hop;
   current_ = &request;
   current_id_ = id;
-  run(r, [&](Out& out) {
-    r.machine->write(at(), id, request.bytes, at() + request.deadline(), out);
-  });
+  run(r, [&](Out& out) { r.machine->write(at(), id, request.bytes, at() + request.deadline(), out); });
   current_ = nullptr;
   // What waits outside the log needs its bytes later; what is in a block may be passed on if it never gets there.
   if (const auto it = requests_.find(id); it != requests_.end()) it->second.params = std::string(request.params);
@@ -76,8 +74,7 @@ void Quorum::begin_judging(Replica& r) {
   r.judged_from = {};
 }
 
-proto::quorum::Judged Quorum::gather(Replica& r, proto::quorum::RequestId id, const BatchKey& batch,
-                                     model::Lsn first) {
+proto::quorum::Judged Quorum::gather(Replica& r, proto::quorum::RequestId id, const BatchKey& batch, model::Lsn first) {
   auto& request = requests_.at(id);
   wire::WriteRequest again;
   const auto* write = current_ != nullptr && current_id_ == id ? current_ : nullptr;
@@ -95,9 +92,9 @@ proto::quorum::Judged Quorum::gather(Replica& r, proto::quorum::RequestId id, co
     request.verdict = std::move(full);
     return {};
   }
-  const auto verdict = r.judge.judge(
-      {write->kind, write->ops, write->expect, write->by, write->client, write->series, write->age_ms}, batch.first,
-      first);
+  const auto verdict =
+      r.judge.judge({write->kind, write->ops, write->expect, write->by, write->client, write->series, write->age_ms},
+                    batch.first, first);
   if (const auto* refusal = std::get_if<proto::quorum::Refusal>(&verdict)) {
     request.verdict = refusal->error;
     return {0, 0, refusal->after, false};

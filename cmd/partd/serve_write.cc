@@ -54,8 +54,8 @@ void Service::write(wire::WriteRequest& request, std::string_view method, Decode
   if (map && map->replication == model::Replication::quorum)
     return quorum_->write(request, method, std::move(responder));
   if (request.kind != model::WriteKind::write)
-    return responder.fail({Code::invalid, Raw(method) + " is for quorum tables, and " + Raw(request.table) +
-                                              " is a push table"});
+    return responder.fail(
+        {Code::invalid, Raw(method) + " is for quorum tables, and " + Raw(request.table) + " is a push table"});
   const auto id = ++last_id_;
   requests_.emplace(id, Pending{std::move(responder)});
   current_ = &request;

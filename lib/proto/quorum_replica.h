@@ -2,10 +2,9 @@
 // (design/replication.md). It joins Election with Follower and Leader, so that both see one order of things.
 //
 // Use
-//   QuorumReplica replica(self, beacons, gatherer);      // after recovery; the last two are the shell's, and outlive it
-//   replica.tick(now, out);                    // at next_tick()
-//   replica.elect(now, input, out);            // answers to what the election asked for
-//   replica.open(now, call, message, out) …    // messages, decoded, of peers
+//   QuorumReplica replica(self, beacons, gatherer);      // after recovery; the last two are the shell's, and outlive
+//   it replica.tick(now, out);                    // at next_tick() replica.elect(now, input, out);            //
+//   answers to what the election asked for replica.open(now, call, message, out) …    // messages, decoded, of peers
 //   replica.write(now, request, bytes, deadline, out);  replica.flush(now, out);
 //   if (auto may = replica.may_read(now); !may) refuse…;   read;   may_read(now) again, then answer (S7)
 // Effects are performed in the order in which they come; what reaches the store reaches it in that order.
@@ -44,8 +43,8 @@ struct ReplicaSelf {
 
 using ReplicaEffect =
     std::variant<election::ReadGovernment, election::SwapGovernment, election::Seal, election::PutVote,
-                 election::RemoveVote, election::ReadVotes, election::AskSuspect, election::SendRelease, Build,
-                 Take, Truncate, Commit, SendOpen, SendCut, SendBlock, ForgetBlocks, SendCommit, SendOld, FindPoint,
+                 election::RemoveVote, election::ReadVotes, election::AskSuspect, election::SendRelease, Build, Take,
+                 Truncate, Commit, SendOpen, SendCut, SendBlock, ForgetBlocks, SendCommit, SendOld, FindPoint,
                  AnswerOpen, SendAck, Forward, Release, Reply, Faulted, Say>;
 using ReplicaEffects = std::vector<ReplicaEffect>;
 

@@ -160,9 +160,9 @@ struct Say {
   std::string what, text;
 };
 
-using Effect = std::variant<Build, Take, Truncate, Commit, SendOpen, SendCut, SendBlock, ForgetBlocks,
-                            SendCommit, SendOld, FindPoint, AnswerOpen, SendAck, Forward, Release, Reply, Serving,
-                            MetPromise, CannotLead, Accepted, Faulted, Say>;
+using Effect = std::variant<Build, Take, Truncate, Commit, SendOpen, SendCut, SendBlock, ForgetBlocks, SendCommit,
+                            SendOld, FindPoint, AnswerOpen, SendAck, Forward, Release, Reply, Serving, MetPromise,
+                            CannotLead, Accepted, Faulted, Say>;
 using Effects = std::vector<Effect>;
 
 }  // namespace cantle::proto::quorum

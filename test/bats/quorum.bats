@@ -96,6 +96,52 @@ rpc() {
   assert_output --partial CATCHING_UP
 }
 
+@test "conditions are judged by the end of the log, and a repeated write is the write that it repeats" {
+  up
+  local other
+  other=$(follower)
+  run -0 rpc "$other" incr '{"table":"q","key":"n","by":5,"client":7,"series":1}'
+  jq -e '.result == 5 and .repeat == null' <<<"$output"
+  run -0 rpc "$other" incr '{"table":"q","key":"n","by":-2,"client":7,"series":2}'
+  jq -e '.result == 3' <<<"$output"
+  run -0 rpc "$other" incr '{"table":"q","key":"n","by":5,"client":7,"series":1}'
+  jq -e '.result == 5 and .repeat' <<<"$output"
+  run -0 partc get q n
+  assert_output 3
+  run -0 rpc "$other" append '{"table":"q","key":"a","value":"xy"}'
+  run -0 rpc "$other" append '{"table":"q","key":"a","value":"z"}'
+  jq -e '.result == 3' <<<"$output"
+  run -0 partc get q a
+  assert_output xyz
+  run -1 rpc "$other" incr '{"table":"q","key":"a"}'
+  assert_output --partial INVALID
+  run -0 rpc "$other" cas '{"table":"q","key":"l","value":"me","expect":{"absent":true}}'
+  run -1 rpc "$other" cas '{"table":"q","key":"l","value":"you","expect":{"absent":true}}'
+  assert_output --partial CONDITION_FAILED
+  run -0 rpc "$other" cas '{"table":"q","key":"l","op":2,"expect":{"value":"me"}}'
+  run -3 partc get q l
+  # Another leader knows them, and so does one that was started again: what was answered stands in the log.
+  local old
+  old=$(leader)
+  server kill "$old"
+  wait_for 20 leader_is_not "$old"
+  server start "$old"
+  again() { rpc p1 incr '{"table":"q","key":"n","by":-2,"client":7,"series":2}' | jq -e '.result == 3 and .repeat'; }
+  wait_for 20 again
+  run -0 partc get q n
+  assert_output 3
+}
+
+@test "a push table takes no conditions" {
+  cluster_up --servers 1 --mdservers 1
+  zkctl table create p --keyspace range --replication push --replicas 1
+  wait_for 10 partc put p a 1
+  for method in incr 'append","value":"x'; do
+    run -1 rpc p1 "${method%%\"*}" '{"table":"p","key":"a","value":"x"}'
+    assert_output --partial "is for quorum tables"
+  done
+}
+
 @test "a load goes on through whoever leads, and every replica has the same" {
   up
   records "$INPUT" 3000 300
