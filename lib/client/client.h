@@ -24,6 +24,7 @@
 #include <vector>
 
 #include "lib/base/random.h"
+#include "lib/client/lanes.h"
 #include "lib/client/retry.h"
 #include "lib/client/route.h"
 #include "lib/client/servers.h"
@@ -133,6 +134,7 @@ class Client {
   MapSource& maps_;
   ClientOptions options_;
   base::SystemRandom random_;
+  Lanes lanes_{random_};
   Health health_;
   ClientCounts counts_;
   std::optional<model::Version> newest_;  // that it wrote or read: the next write comes after it

@@ -4,22 +4,19 @@
 #include <map>
 
 #include "lib/base/bytes.h"
-#include "lib/client/flow.h"
-#include "lib/io/loop.h"
-#include "lib/wire/codec.h"
+#include "lib/client/write_flow.h"
 
 namespace cantle::client {
 
 using base::Code;
 
-class WriteFlow final : public Flow {
+namespace {
+
+class BatchFlow final : public WriteFlow {
  public:
-  WriteFlow(Client& client, const std::string& table, std::vector<model::BatchOp> ops, const WriteOptions& options,
+  BatchFlow(Client& client, const std::string& table, std::vector<model::BatchOp> ops, const WriteOptions& options,
             Done<model::WriteReply> done)
-      : Flow(client, table, Purpose::write, options.timeout),
-        options_(options),
-        ops_(std::move(ops)),
-        done_(std::move(done)) {}
+      : WriteFlow(client, table, options.timeout, std::move(done)), options_(options), ops_(std::move(ops)) {}
 
  private:
   // The parts of a divided batch: the last one to end answers for all.
@@ -51,15 +48,18 @@ class WriteFlow final : public Flow {
     return partition;
   }
 
-  // Each part goes on with the attempts so far: its deadline, what is known of its outcome, its version.
+  // Each part goes on with the attempts so far: its deadline, what is known of its outcome, its version. Not with the
+  // number: after a merge, two parts with one number would be one write.
   void divide(const model::Metadata& map) {
+    if (!may_be_new_writes())
+      return give_up({Code::invalid, "a batch lies in one partition, and this one's was split meanwhile"});
     std::map<const model::Partition*, std::vector<model::BatchOp>> parts;
     for (auto& op : ops_) parts[map.find(op.key)].push_back(std::move(op));
     auto join = std::make_shared<Join>();
     join->left = parts.size();
-    join->done = std::move(done_);
+    join->done = hand_over();
     for (auto& [partition, ops] : parts) {
-      auto part = std::make_shared<WriteFlow>(
+      auto part = std::make_shared<BatchFlow>(
           client_, table_, std::move(ops), options_,
           [join](base::Result<model::WriteReply> result) { join->ended(std::move(result)); });
       part->attempts_ = attempts_;
@@ -75,14 +75,8 @@ class WriteFlow final : public Flow {
 
   template <class Request>
   std::string fill(Request request, model::TxnSeq txnseq, uint32_t deadline_ms) {
-    request.table = table_;
-    request.txnseq = txnseq;
     request.level = options_.level;
-    request.hop = false;
-    request.deadline_ms = deadline_ms;
-    request.version = attempts_.version();
-    request.after = client_.newest_;
-    return wire::encode(request);
+    return complete(std::move(request), txnseq, deadline_ms);
   }
   std::string encode(model::TxnSeq txnseq, uint32_t deadline_ms) override {
     auto& first = ops_.front();
@@ -102,30 +96,17 @@ class WriteFlow final : public Flow {
     return fill(std::move(request), txnseq, deadline_ms);
   }
 
-  base::Status succeeded(std::string_view result) override {
-    auto reply = wire::decode<model::WriteReply>(result);
-    // It was acknowledged, whatever else the answer says.
-    if (!reply) return base::fail(Code::outcome_unknown, "unreadable acknowledgement: " + reply.error().text);
-    client_.saw(reply->version);
-    saw_lsn(reply->lsn.value);
-    done_(std::move(*reply));
-    return base::ok();
-  }
-  void failed(const base::Error& error) override {
-    if (attempts_.version()) client_.saw(*attempts_.version());
-    done_(base::fail(error));
-  }
-
   const WriteOptions options_;
   std::vector<model::BatchOp> ops_;
-  Done<model::WriteReply> done_;
 };
+
+}  // namespace
 
 void Client::batch(const std::string& table, std::vector<model::BatchOp> ops, const WriteOptions& options,
                    Done<model::WriteReply> done) {
   if (ops.empty())
     return loop_.defer([done = std::move(done)] { done(base::fail(Code::invalid, "the batch is empty")); });
-  std::make_shared<WriteFlow>(*this, table, std::move(ops), options, std::move(done))->begin();
+  std::make_shared<BatchFlow>(*this, table, std::move(ops), options, std::move(done))->begin();
 }
 
 void Client::put(const std::string& table, std::string key, std::string value, const WriteOptions& options,

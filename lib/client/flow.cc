@@ -72,7 +72,7 @@ void Flow::attempt_failed(const model::ServerId& server, const base::Error& erro
     client_.health_.failed(server, now);
   if (of_leader_ && !server.name.empty()) learn_leader(server, error);
   Next next = attempts_.failed(error, now, others, client_.random_);
-  if (!next.retry) return give_up(attempts_.answer());
+  if (!next.retry) return give_up(error);
   ++client_.counts_.retries;
   if (error.code == Code::stale_route && next.at_least <= acted_on_) next.at_least = acted_on_.next();
   if (next.at_least > at_least_) at_least_ = next.at_least;
@@ -111,7 +111,8 @@ void Flow::learn_leader(const model::ServerId& server, const base::Error& error)
 }
 
 // What a server says of itself is not enough to act on: where it is, and who is not there.
-void Flow::give_up(base::Error error) {
+void Flow::give_up(const base::Error& last) {
+  auto error = attempts_.answer(last);
   switch (error.code) {
     case Code::unavailable:
     case Code::no_quorum:

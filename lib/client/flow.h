@@ -32,11 +32,12 @@ class Flow : public std::enable_shared_from_this<Flow> {
   virtual base::Status succeeded(std::string_view result) = 0;
   virtual void failed(const base::Error& error) = 0;
 
-  void give_up(base::Error error);
+  void give_up(const base::Error& last);
   // Of the last attempt's partition, in a quorum table: what this client was told of it, or of the one that it was
   // split from.
   std::optional<uint64_t> session_token() const;
   void saw_lsn(uint64_t lsn);
+  bool of_quorum() const { return of_quorum_; }  // the table of the last attempt
   void attempt(const MapPtr& map);
 
   Client& client_;

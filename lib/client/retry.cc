@@ -39,7 +39,7 @@ Next Attempts::failed(const base::Error& error, base::Instant now, size_t others
       maybe_happened_ = true;
       if (const auto raw = base::from_hex(error.detail); raw && !version_)
         if (const auto version = model::Version::from_bytes(*raw)) version_ = *version;
-      if (!version_ && !options_.repeat_unknown) return {};
+      if (!version_ && !numbered_ && !options_.repeat_unknown) return {};
       return again(now, pause(), true, true);
     }
     default: return {};
@@ -57,9 +57,9 @@ Duration Attempts::backoff(base::Random& random) {
   return whole / 2 + Duration(random.below(static_cast<uint64_t>(whole.count() / 2)));
 }
 
-base::Error Attempts::answer() const {
-  if (!maybe_happened_ || last_.code == Code::outcome_unknown) return last_;
-  base::Error unknown(Code::outcome_unknown, "an earlier attempt may have happened; the last said " + to_string(last_));
+base::Error Attempts::answer(const base::Error& last) const {
+  if (!maybe_happened_ || last.code == Code::outcome_unknown) return last;
+  base::Error unknown(Code::outcome_unknown, "an earlier attempt may have happened; the last said " + to_string(last));
   if (version_) unknown.detail = to_string(*version_);
   return unknown;
 }

@@ -11,7 +11,8 @@
 // Invariants
 //   * Once an attempt may have happened, the answer is a success or OUTCOME_UNKNOWN, never "it did not happen":
 //     a later refusal says nothing about the earlier attempt (S27).
-//   * A write whose version is known is only ever repeated with that version (idempotent).
+//   * A write whose version is known is only ever repeated with that version, and a numbered one with its number
+//     (idempotent).
 //   * There is no retry whose delay would end past the deadline.
 #pragma once
 
@@ -31,8 +32,8 @@ constexpr base::Duration kBackoffMax = std::chrono::milliseconds(400);
 
 struct RetryOptions {
   base::Duration deadline = std::chrono::seconds(10);  // for all attempts together
-  // Repeat a write whose outcome is unknown and whose version nobody told: it is then a new write. Off for
-  // histories that must tell one write from two.
+  // Repeat a write whose outcome is unknown, that has no number, and whose version nobody told: it is then a new write.
+  // Off for histories that must tell one write from two.
   bool repeat_unknown = true;
 };
 
@@ -51,13 +52,17 @@ class Attempts {
   // An attempt failed with `error`. `others_left`: servers of the partition not tried since the last delay.
   Next failed(const base::Error& error, base::Instant now, size_t others_left, base::Random& random);
 
+  // The write has a number from now on, and is sent with it: to repeat it is the same write.
+  void numbered() { numbered_ = true; }
+
   base::Instant deadline() const { return deadline_; }
   uint32_t failures() const { return failures_; }
   bool maybe_happened() const { return maybe_happened_; }
   // To send with the next attempt of a write.
   const std::optional<model::Version>& version() const { return version_; }
-  // What the caller is told when there is no retry.
-  base::Error answer() const;
+  // What the caller is told when there is no retry, or when it ended with `last`.
+  base::Error answer() const { return answer(last_); }
+  base::Error answer(const base::Error& last) const;
 
  private:
   base::Duration backoff(base::Random& random);
@@ -66,7 +71,7 @@ class Attempts {
   RetryOptions options_;
   base::Instant deadline_;
   uint32_t failures_ = 0, waits_ = 0, named_ = 0;
-  bool maybe_happened_ = false;
+  bool maybe_happened_ = false, numbered_ = false;
   std::optional<model::Version> version_;
   base::Error last_;
 };

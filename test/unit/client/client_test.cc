@@ -50,12 +50,7 @@ TEST_F(ClientTest, requests_of_one_key_stay_with_one_server) {
   for (const auto& line : cluster.log) EXPECT_EQ(line, cluster.log.front());
 }
 
-// What a quorum table's servers do that do not lead.
-MapPtr quorum_map() {
-  auto map = std::make_shared<model::Metadata>(*map_of(1, {""}));
-  map->replication = model::Replication::quorum;
-  return map;
-}
+MapPtr quorum_map() { return quorum_map_of(1, {""}); }
 
 TEST_F(ClientTest, the_leader_that_another_server_names_is_asked_and_remembered) {
   cluster.maps = {quorum_map()};

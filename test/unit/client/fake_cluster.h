@@ -29,8 +29,9 @@ inline model::Assignment assignment(const std::string& server, uint32_t slot) {
   return a;
 }
 
-// A map of range partitions that begin at `borders` ("" first), each on p1, p2 and p3.
-inline MapPtr map_of(uint64_t txnseq, const std::vector<std::string>& borders) {
+// A map of range partitions that begin at `borders` ("" first), each on all servers.
+inline MapPtr map_of(uint64_t txnseq, const std::vector<std::string>& borders,
+                     const std::vector<std::string>& servers = {"p1", "p2", "p3"}) {
   auto map = std::make_shared<model::Metadata>();
   map->name = "t";
   map->txnseq.value = txnseq;
@@ -40,18 +41,28 @@ inline MapPtr map_of(uint64_t txnseq, const std::vector<std::string>& borders) {
     p.region.value = static_cast<uint32_t>(txnseq * 10 + i);
     p.interval = {borders[i], i + 1 < borders.size() ? borders[i + 1] : ""};
     p.min_txnseq.value = txnseq;
-    p.assignments = {assignment("p1", 0), assignment("p2", 1), assignment("p3", 2)};
+    for (const auto& server : servers)
+      p.assignments.push_back(assignment(server, static_cast<uint32_t>(p.assignments.size())));
     partitions.push_back(std::move(p));
   }
   map->partitions = model::Partitions(std::move(partitions));
   return map;
 }
 
-// What every request says.
+// The same, of a quorum table.
+inline MapPtr quorum_map_of(uint64_t txnseq, const std::vector<std::string>& borders,
+                            const std::vector<std::string>& servers = {"p1", "p2", "p3"}) {
+  auto map = std::make_shared<model::Metadata>(*map_of(txnseq, borders, servers));
+  map->replication = model::Replication::quorum;
+  return map;
+}
+
+// What every request says, and what a numbered write does.
 struct AnyRequest {
   std::string key;
   model::TxnSeq txnseq;
-  CANTLE_FIELDS(key, txnseq)
+  std::optional<uint64_t> client, series, series_low, age_ms;
+  CANTLE_FIELDS(key, txnseq, client, series, series_low, age_ms)
 };
 
 class FakeCluster : public Servers, public MapSource {
@@ -87,12 +98,15 @@ class FakeCluster : public Servers, public MapSource {
   // Called before a request is served: an error is answered instead; `silent` answers nothing.
   std::function<std::optional<base::Error>(const std::string& server, std::string_view method)> before;
   std::function<void(const std::string& server)> after;  // applied, and not yet answered
+  // Called behind that: an error is answered instead.
+  std::function<std::optional<base::Error>(const std::string& server)> lost;
   bool silent = false;
   // --- what it sees
   std::map<std::string, std::string> records;
   std::vector<std::string> log;                         // "p1 put a"
   std::vector<std::optional<model::Version>> versions;  // of writes
   std::vector<std::optional<model::Version>> afters;    // of writes
+  std::vector<AnyRequest> numbers;                      // of writes that have one, repeats too
   model::Version stamp;                                 // of every answer
   uint64_t lsn = 0;                                     // likewise
   std::function<void(const model::GetRequest&)> on_get;
@@ -134,10 +148,23 @@ class FakeCluster : public Servers, public MapSource {
       stale.txnseq = served_txnseq;
       return responder.fail(stale);
     }
-    const std::string answer = apply(call);
+    const auto answer = once(*any, call);
     if (after) after(name);
+    if (lost)
+      if (auto error = lost(name)) return responder.fail(*error);
     if (answer.empty()) return responder.fail({base::Code::not_found, "no such key"});
     responder.ok(answer);
+  }
+
+  // A numbered write takes effect once, whichever server is asked.
+  std::string once(const AnyRequest& any, const rpc::Call& call) {
+    if (!any.series) return apply(call);
+    numbers.push_back(any);
+    const auto [it, fresh] = remembered_.try_emplace({*any.client, *any.series});
+    if (fresh) return it->second = apply(call);
+    auto reply = *wire::decode<model::WriteReply>(it->second);
+    reply.repeat = true;
+    return wire::encode(reply);
   }
 
   std::string apply(const rpc::Call& call) {
@@ -200,6 +227,7 @@ class FakeCluster : public Servers, public MapSource {
   std::map<model::ServerId, std::unique_ptr<rpc::Server>> nodes_;
   std::map<model::ServerId, ServerEntry> entries_;
   std::vector<rpc::Responder> kept_;
+  std::map<std::pair<uint64_t, uint64_t>, std::string> remembered_;  // (client, series) → answer
 };
 
 }  // namespace cantle::client
