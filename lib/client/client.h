@@ -1,4 +1,5 @@
-// Client: what a program says to a cluster: put, get, delete, batch, scan, from one loop, any number at a time.
+// Client: what a program says to a cluster: put, get, delete, batch, cas, append, incr, scan, from one loop, any number
+// at a time.
 //
 // Use
 //   Client client(loop, servers, maps, {});
@@ -11,6 +12,7 @@
 // Invariants
 //   * done is called exactly once, from the loop, never from inside the call; not at all once the client is gone.
 //   * outcome_unknown means that the write may have happened, and any other error that it did not.
+//   * A write to a quorum table happens at most once, however often it is sent (lib/client/lanes.h).
 //   * Without retries in between, requests of one key go to one server over one connection, in the order of the calls.
 // Threads: the loop's. Ownership: owns the connections; servers and maps outlive it.
 #pragma once
@@ -66,6 +68,9 @@ struct WriteOptions {
   base::Duration timeout{0};  // 0: ClientOptions::retry.deadline
   bool may_divide = false;    // batch: a batch that spans partitions goes in parts, each atomic by itself
 };
+struct UpdateOptions {
+  base::Duration timeout{0};
+};
 struct ReadOptions {
   model::Level level = model::Level::majority;
   base::Duration timeout{0};
@@ -91,6 +96,18 @@ class Client {
   // one is that of a part; its error the first.
   void batch(const std::string& table, std::vector<model::BatchOp> ops, const WriteOptions& options,
              Done<model::WriteReply> done);
+  // Of quorum tables only; of others invalid. Repeated until the deadline as the same write, so it happens once; the
+  // reply to a repeat is that to the write (`repeat` says so).
+  // Puts the value, or without one deletes the key, if that is as expected: one member of `expect`. condition_failed:
+  // it is not, and `detail` is the version that it has, in hex; empty: it is not there.
+  void cas(const std::string& table, std::string key, model::Expect expect, std::optional<std::string> value,
+           const UpdateOptions& options, Done<model::WriteReply> done);
+  // The reply's `result` is the new length. too_large: it would be over kValueMax.
+  void append(const std::string& table, std::string key, std::string bytes, const UpdateOptions& options,
+              Done<model::WriteReply> done);
+  // The reply's `result` is the new value. invalid: what is there is no number, or it would not fit.
+  void incr(const std::string& table, std::string key, int64_t by, const UpdateOptions& options,
+            Done<model::WriteReply> done);
   // One page; go on with its cursor until that is empty.
   void scan(model::ScanRequest request, base::Duration timeout, Done<model::ScanReply> done);
 

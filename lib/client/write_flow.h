@@ -1,7 +1,8 @@
 // WriteFlow: what all writes have: an answer, and in a quorum table a number. Internal to lib/client.
 //
 // Invariants
-//   * The number is drawn when an attempt first goes to a quorum table, and then stays whatever is answered: not_leader,
+//   * The number is drawn when an attempt first goes to a quorum table, and then stays whatever is answered:
+//   not_leader,
 //     unavailable, another map.
 //   * It is waited for until the write ends; then the next one of the client can have its place in the window.
 //   * age_ms counts from the first attempt that may have happened: what was refused before was not written, and needs

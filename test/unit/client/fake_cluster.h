@@ -83,7 +83,7 @@ class FakeCluster : public Servers, public MapSource {
     auto& node = nodes_[{name}];
     node = std::make_unique<rpc::Server>(loop_, rpc::Identity{});
     EXPECT_TRUE(node->listen(*io::parse_address("unix:" + dir_ + "/" + name)));
-    for (const char* method : {"get", "put", "delete", "batch", "scan"})
+    for (const char* method : {"get", "put", "delete", "batch", "cas", "append", "incr", "scan"})
       node->handle(method,
                    [this, name](const rpc::Call& call, rpc::Responder responder) { serve(name, call, responder); });
     auto& entry = entries_[{name}];
@@ -152,29 +152,33 @@ class FakeCluster : public Servers, public MapSource {
     if (after) after(name);
     if (lost)
       if (auto error = lost(name)) return responder.fail(*error);
-    if (answer.empty()) return responder.fail({base::Code::not_found, "no such key"});
-    responder.ok(answer);
+    if (!answer) return responder.fail(answer.error());
+    responder.ok(*answer);
   }
 
   // A numbered write takes effect once, whichever server is asked.
-  std::string once(const AnyRequest& any, const rpc::Call& call) {
+  base::Result<std::string> once(const AnyRequest& any, const rpc::Call& call) {
     if (!any.series) return apply(call);
     numbers.push_back(any);
-    const auto [it, fresh] = remembered_.try_emplace({*any.client, *any.series});
-    if (fresh) return it->second = apply(call);
+    const auto it = remembered_.find({*any.client, *any.series});
+    if (it == remembered_.end()) {
+      auto answer = apply(call);
+      if (answer) remembered_[{*any.client, *any.series}] = *answer;  // a refusal is not remembered
+      return answer;
+    }
     auto reply = *wire::decode<model::WriteReply>(it->second);
     reply.repeat = true;
     return wire::encode(reply);
   }
 
-  std::string apply(const rpc::Call& call) {
+  base::Result<std::string> apply(const rpc::Call& call) {
     model::WriteReply reply;
     reply.version = stamp;
     reply.lsn.value = lsn;
     if (call.method == "get") {
       const auto request = *wire::decode<model::GetRequest>(call.params);
       if (on_get) on_get(request);
-      if (!records.contains(request.key)) return "";
+      if (!records.contains(request.key)) return base::fail(base::Code::not_found, "no such key");
       model::GetReply got;
       got.value = records[request.key];
       got.version = stamp;
@@ -198,6 +202,24 @@ class FakeCluster : public Servers, public MapSource {
         else
           records.erase(op.key);
       }
+    } else if (call.method == "cas") {
+      const auto r = wire::decode<model::CasRequest>(call.params);
+      const auto it = records.find(r->key);
+      const bool as_expected =
+          r->expect.absent ? it == records.end() : it != records.end() && it->second == r->expect.value;
+      if (!as_expected) return base::fail(base::Code::condition_failed, "not as expected");
+      if (r->op == model::Op::put)
+        records[r->key] = r->value;
+      else
+        records.erase(r->key);
+    } else if (call.method == "append") {
+      const auto r = wire::decode<model::AppendRequest>(call.params);
+      reply.result = static_cast<int64_t>((records[r->key] += r->value).size());
+    } else if (call.method == "incr") {
+      const auto r = wire::decode<model::IncrRequest>(call.params);
+      auto& value = records[r->key];
+      reply.result = (value.empty() ? 0 : std::stoll(value)) + r->by;
+      value = std::to_string(*reply.result);
     } else {
       return scan(*wire::decode<model::ScanRequest>(call.params));
     }

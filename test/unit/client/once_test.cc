@@ -33,6 +33,19 @@ class OnceTest : public testing::Test {
     return await<model::WriteReply>(
         loop, 20s, [&](Done<model::WriteReply> done) { client().batch("t", ops, {.may_divide = true}, done); });
   }
+  base::Result<model::WriteReply> incr(const std::string& key, int64_t by = 1, UpdateOptions u = {}) {
+    return await<model::WriteReply>(loop, 20s,
+                                    [&](Done<model::WriteReply> done) { client().incr("t", key, by, u, done); });
+  }
+  base::Result<model::WriteReply> append(const std::string& key, const std::string& bytes) {
+    return await<model::WriteReply>(loop, 20s,
+                                    [&](Done<model::WriteReply> done) { client().append("t", key, bytes, {}, done); });
+  }
+  base::Result<model::WriteReply> cas(const std::string& key, const model::Expect& expect,
+                                      const std::optional<std::string>& value) {
+    return await<model::WriteReply>(
+        loop, 20s, [&](Done<model::WriteReply> done) { client().cas("t", key, expect, value, {}, done); });
+  }
   // The next answers, whatever was done: an error each, empty for none.
   void answer(std::vector<std::optional<Error>> errors) {
     cluster.lost = [errors = std::move(errors), i = size_t{0}](const std::string&) mutable {
@@ -186,6 +199,109 @@ TEST_F(OnceTest, a_batch_that_may_have_happened_is_not_written_again_in_parts_un
       EXPECT_EQ(reply.error().code, Code::outcome_unknown) << to_string(reply.error());
     }
   }
+}
+
+TEST_F(OnceTest, an_increment_and_an_append_whose_answers_are_lost_happen_once) {
+  answer({Error(Code::outcome_unknown, "x"), Error(Code::outcome_unknown, "x"), std::nullopt,
+          Error(Code::outcome_unknown, "x")});
+  const auto first = incr("n", 5);
+  ASSERT_TRUE(first) << to_string(first.error());
+  EXPECT_EQ(first->result, 5);
+  EXPECT_EQ(first->repeat, true);
+  const auto long_now = append("s", "abc");
+  ASSERT_TRUE(long_now) << to_string(long_now.error());
+  EXPECT_EQ(long_now->result, 3);
+  EXPECT_EQ(cluster.records["n"], "5");
+  EXPECT_EQ(cluster.records["s"], "abc");
+  EXPECT_EQ(series(), (std::vector<uint64_t>{1, 1, 1, 2, 2}));
+  const auto second = incr("n", -7);
+  EXPECT_EQ(second->result, -2);
+  EXPECT_FALSE(second->repeat);
+  EXPECT_EQ(series().back(), 3u);
+  EXPECT_EQ(cluster.numbers.back().series_low, 3u);
+}
+
+TEST_F(OnceTest, a_cas_puts_or_deletes_what_is_as_expected_and_nothing_else) {
+  EXPECT_TRUE(cas("a", {.version = {}, .value = {}, .absent = true}, "1"));
+  EXPECT_EQ(cas("a", {.version = {}, .value = {}, .absent = true}, "2").error().code, Code::condition_failed);
+  EXPECT_TRUE(cas("a", {.version = {}, .value = "1"}, "2"));
+  EXPECT_EQ(cas("a", {.version = {}, .value = "1"}, std::nullopt).error().code, Code::condition_failed);
+  EXPECT_EQ(cluster.records["a"], "2");
+  EXPECT_TRUE(cas("a", {.version = {}, .value = "2"}, std::nullopt));
+  EXPECT_FALSE(cluster.records.contains("a"));
+  EXPECT_EQ(series(), (std::vector<uint64_t>{1, 2, 3, 4, 5}));
+}
+
+TEST_F(OnceTest, a_cas_that_won_and_lost_its_answer_has_won) {
+  answer({Error(Code::outcome_unknown, "x")});
+  const auto reply = cas("lock", {.version = {}, .value = {}, .absent = true}, "me");
+  ASSERT_TRUE(reply) << to_string(reply.error());
+  EXPECT_EQ(reply->repeat, true);
+  EXPECT_EQ(cluster.records["lock"], "me");
+}
+
+TEST_F(OnceTest, a_cas_that_may_have_won_has_not_lost_because_a_later_attempt_says_so) {
+  cluster.records["lock"] = "other";
+  refuse({Error(Code::outcome_unknown, "x")});  // this attempt may be under way still
+  const auto reply = cas("lock", {.version = {}, .value = {}, .absent = true}, "me");
+  EXPECT_EQ(reply.error().code, Code::outcome_unknown);
+}
+
+TEST_F(OnceTest, another_leader_is_asked_under_the_same_number) {
+  std::string leader = "p2";
+  bool died = false;
+  cluster.before = [&](const std::string& server, std::string_view) -> std::optional<Error> {
+    if (server == leader) return std::nullopt;
+    Error e(Code::not_leader, leader + " leads");
+    e.detail = leader;
+    return e;
+  };
+  cluster.lost = [&](const std::string&) -> std::optional<Error> {
+    if (std::exchange(died, true)) return std::nullopt;
+    leader = "p3";  // has it, and takes over
+    return Error(Code::outcome_unknown, "x");
+  };
+  const auto reply = incr("n");
+  ASSERT_TRUE(reply) << to_string(reply.error());
+  EXPECT_EQ(reply->result, 1);
+  EXPECT_EQ(cluster.records["n"], "1");
+  EXPECT_EQ(series(), (std::vector<uint64_t>{1, 1}));
+}
+
+TEST_F(OnceTest, thousands_of_increments_through_lost_answers_and_refusals_add_up) {
+  base::SeededRandom random(11);
+  options.retry.deadline = 20s;
+  cluster.before = [&](const std::string&, std::string_view) -> std::optional<Error> {
+    return random.chance(0.1) ? std::optional(Error(Code::overloaded, "x")) : std::nullopt;
+  };
+  cluster.lost = [&](const std::string&) -> std::optional<Error> {
+    return random.chance(0.2) ? std::optional(Error(Code::outcome_unknown, "x")) : std::nullopt;
+  };
+  constexpr int kCount = 3000, kUnderWay = 200;
+  int begun = 0, ended = 0;
+  std::set<int64_t> results;
+  std::function<void()> next = [&] {
+    ++begun;
+    client().incr("t", "n", 1, {}, [&](const base::Result<model::WriteReply>& r) {
+      ASSERT_TRUE(r) << to_string(r.error());
+      EXPECT_TRUE(results.insert(*r->result).second) << *r->result;  // no number is given twice
+      ++ended;
+      if (begun < kCount) next();
+    });
+  };
+  while (begun < kUnderWay) next();
+  ASSERT_TRUE(loop.run_for(30s, [&] { return ended == kCount; }));
+  EXPECT_EQ(cluster.records["n"], std::to_string(kCount));
+  for (const auto& n : cluster.numbers) ASSERT_LT(*n.series - *n.series_low, model::kSeriesWindow);
+}
+
+TEST_F(OnceTest, conditions_on_a_push_table_are_refused_in_words_and_not_sent) {
+  cluster.maps = {map_of(1, {""})};
+  for (const auto& reply : {incr("n"), append("s", "x"), cas("a", {.version = {}, .value = "1"}, "2")}) {
+    EXPECT_EQ(reply.error().code, Code::invalid);
+    EXPECT_NE(reply.error().text.find("cas, append and incr are for quorum tables"), std::string::npos);
+  }
+  EXPECT_TRUE(cluster.log.empty());
 }
 
 TEST_F(OnceTest, a_push_table_is_told_no_numbers) {
