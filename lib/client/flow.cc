@@ -14,7 +14,9 @@ Flow::Flow(Client& client, std::string table, Purpose purpose, base::Duration ti
       purpose_(purpose),
       attempts_({.deadline = timeout.count() > 0 ? timeout : client.options_.retry.deadline,
                  .repeat_unknown = client.options_.retry.repeat_unknown},
-                client.loop_.now()) {}
+                client.loop_.now()) {
+  if (purpose == Purpose::read) attempts_.repeatable();
+}
 
 void Flow::begin() {
   ++client_.counts_.requests;

@@ -39,7 +39,7 @@ Next Attempts::failed(const base::Error& error, base::Instant now, size_t others
       maybe_happened_ = true;
       if (const auto raw = base::from_hex(error.detail); raw && !version_)
         if (const auto version = model::Version::from_bytes(*raw)) version_ = *version;
-      if (!version_ && !numbered_ && !options_.repeat_unknown) return {};
+      if (!version_ && !repeatable_ && !options_.repeat_unknown) return {};
       return again(now, pause(), true, true);
     }
     default: return {};

@@ -33,7 +33,7 @@ constexpr base::Duration kBackoffMax = std::chrono::milliseconds(400);
 struct RetryOptions {
   base::Duration deadline = std::chrono::seconds(10);  // for all attempts together
   // Repeat a write whose outcome is unknown, that has no number, and whose version nobody told: it is then a new write.
-  // Off for histories that must tell one write from two.
+  // Off for histories that must tell one write from two. Reads are repeated.
   bool repeat_unknown = true;
 };
 
@@ -52,8 +52,8 @@ class Attempts {
   // An attempt failed with `error`. `others_left`: servers of the partition not tried since the last delay.
   Next failed(const base::Error& error, base::Instant now, size_t others_left, base::Random& random);
 
-  // The write has a number from now on, and is sent with it: to repeat it is the same write.
-  void numbered() { numbered_ = true; }
+  // To repeat it is the same request from now on: it reads, or is sent with a number.
+  void repeatable() { repeatable_ = true; }
 
   base::Instant deadline() const { return deadline_; }
   uint32_t failures() const { return failures_; }
@@ -71,7 +71,7 @@ class Attempts {
   RetryOptions options_;
   base::Instant deadline_;
   uint32_t failures_ = 0, waits_ = 0, named_ = 0;
-  bool maybe_happened_ = false, numbered_ = false;
+  bool maybe_happened_ = false, repeatable_ = false;
   std::optional<model::Version> version_;
   base::Error last_;
 };

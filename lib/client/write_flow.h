@@ -58,7 +58,7 @@ class WriteFlow : public Flow {
     if (!number_ && of_quorum()) {
       number_ = client_.lanes_.draw();
       sent_ = client_.loop_.now();
-      attempts_.numbered();
+      attempts_.repeatable();
     }
     if (!attempts_.maybe_happened()) sent_ = client_.loop_.now();
   }

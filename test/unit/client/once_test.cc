@@ -304,6 +304,19 @@ TEST_F(OnceTest, conditions_on_a_push_table_are_refused_in_words_and_not_sent) {
   EXPECT_TRUE(cluster.log.empty());
 }
 
+TEST_F(OnceTest, a_read_whose_answer_is_lost_is_read_again) {
+  for (const bool quorum : {false, true}) {
+    cluster.maps = {quorum ? quorum_map_of(1, {""}) : map_of(1, {""})};
+    made.reset();
+    EXPECT_TRUE(put("a", "1"));
+    answer({Error(Code::outcome_unknown, "x"), Error(Code::outcome_unknown, "x")});
+    const auto got =
+        await<model::GetReply>(loop, 20s, [&](Done<model::GetReply> done) { client().get("t", "a", {}, done); });
+    ASSERT_TRUE(got) << to_string(got.error());
+    EXPECT_EQ(got->value, "1");
+  }
+}
+
 TEST_F(OnceTest, a_push_table_is_told_no_numbers) {
   cluster.maps = {map_of(1, {""})};
   EXPECT_TRUE(put("a", "1"));

@@ -129,9 +129,9 @@ TEST(Attempts, a_history_does_not_turn_one_write_into_two) {
   EXPECT_TRUE(u.failed(told).retry);  // the same write again
 }
 
-TEST(Attempts, a_numbered_write_is_repeated_until_the_deadline) {
+TEST(Attempts, a_repeatable_write_is_repeated_until_the_deadline) {
   Try t({.deadline = 5s, .repeat_unknown = false});
-  t.attempts.numbered();
+  t.attempts.repeatable();
   Instant now = t0;
   int tries = 0;
   for (Next next = t.failed(error(Code::outcome_unknown), now); next.retry;
@@ -145,12 +145,12 @@ TEST(Attempts, a_numbered_write_is_repeated_until_the_deadline) {
 TEST(Attempts, a_number_that_came_too_late_is_told_as_it_is_unless_the_write_may_have_happened) {
   for (const Code code : {Code::series_old, Code::series_expired}) {
     Try t;
-    t.attempts.numbered();
+    t.attempts.repeatable();
     EXPECT_TRUE(t.failed(error(Code::unavailable)).retry);  // it did not happen
     EXPECT_FALSE(t.failed(error(code)).retry);
     EXPECT_EQ(t.attempts.answer().code, code);
     Try u;
-    u.attempts.numbered();
+    u.attempts.repeatable();
     EXPECT_TRUE(u.failed(error(Code::outcome_unknown)).retry);
     EXPECT_FALSE(u.failed(error(code)).retry);
     EXPECT_EQ(u.attempts.answer().code, Code::outcome_unknown);
