@@ -56,6 +56,9 @@ struct AllFlags {
   PutFlags put;
   DeleteFlags remove;
   BatchFlags batch;
+  CasFlags cas;
+  AppendFlags append;
+  IncrFlags incr;
   ScanFlags scan;
   DumpFlags dump;
   LoadFlags load;
@@ -101,6 +104,46 @@ void add_record_verbs(Verbs& verbs, AllFlags& f) {
   add_level(batch, f.batch, "majority");
   add_timeout(batch, f.batch, "10s");
   batch->footer("example: printf 'a\\t1\\nb\\t2\\n' | partc batch orders --format tsv");
+}
+
+void add_update_verbs(Verbs& verbs, AllFlags& f) {
+  auto* cas = verbs.add("cas", "Write or delete a record if it is as expected (quorum tables)", f.cas, partc::cas);
+  add_table(cas, f.cas);
+  cas->add_option("key", f.cas.key, "Key")->required();
+  auto* value = cas->add_option("value", f.cas.value, "New value; - for stdin");
+  auto* expect = cas->add_option_group("expect", "What is expected: one of");
+  auto* expected = expect->add_option("--expect-value", f.cas.expect_value, "The key has this value");
+  expect->add_option("--expect-version", f.cas.expect_version, "The key has this version, as get -o json prints it");
+  expect->add_flag("--expect-absent", f.cas.expect_absent, "The key is not there");
+  expect->require_option(1);
+  cas->add_flag("--delete", f.cas.remove, "Delete the key instead of writing a value")->excludes(value);
+  add_timeout(cas, f.cas, "10s");
+  add_hex(cas, f.cas);
+  cas->callback([&f, value, expected] {
+    f.cas.has_value = value->count() > 0;
+    f.cas.has_expect_value = expected->count() > 0;
+  });
+  cas->footer(
+      "Exit status 4: it was not as expected; what is there stands on stderr.\n"
+      "example: partc cas locks printer host-7 --expect-absent");
+
+  auto* append = verbs.add("append", "Add bytes to the end of a value, print its new length (quorum tables)", f.append,
+                           partc::append);
+  add_table(append, f.append);
+  append->add_option("key", f.append.key, "Key; one that is not there has an empty value")->required();
+  append->add_option("value", f.append.value, "What is added; - for stdin")->required();
+  add_timeout(append, f.append, "10s");
+  add_hex(append, f.append);
+  append->footer("example: partc append logs 2024-001 'shipped;'");
+
+  auto* incr =
+      verbs.add("incr", "Add to a value that is a decimal number, print the sum (quorum tables)", f.incr, partc::incr);
+  add_table(incr, f.incr);
+  incr->add_option("key", f.incr.key, "Key; one that is not there has 0")->required();
+  incr->add_option("--by", f.incr.by, "What is added; below 0 it is taken off")->capture_default_str();
+  add_timeout(incr, f.incr, "10s");
+  add_hex(incr, f.incr);
+  incr->footer("example: partc incr counters visits --by=-2");
 }
 
 void add_range(CLI::App* sub, ScanFlags& f) {
@@ -242,6 +285,7 @@ int main(int argc, char** argv) {
   AllFlags flags;
   Verbs verbs(app, tool);
   add_record_verbs(verbs, flags);
+  add_update_verbs(verbs, flags);
   add_bulk_verbs(verbs, flags);
   add_cluster_verbs(verbs, flags);
   add_bench_verb(verbs, flags);

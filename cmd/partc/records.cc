@@ -16,9 +16,6 @@ using base::Code;
 
 namespace {
 
-// A little longer than the request itself may take: its own deadline gives the better answer.
-constexpr base::Duration kSlack = std::chrono::seconds(5);
-
 struct Common {
   model::Level level = model::Level::majority;
   base::Duration timeout{0};
@@ -109,10 +106,7 @@ base::Result<int> get(Tool& tool, const GetFlags& flags) {
 base::Result<int> put(Tool& tool, const PutFlags& flags) {
   TRY_ASSIGN(const auto common, parse_common(flags));
   TRY_ASSIGN(auto key, parse_key(flags.key, flags.hex));
-  std::string value = flags.value;
-  if (value == "-") {
-    TRY_ASSIGN(value, read_all_of_stdin(model::kValueMax));
-  }
+  TRY_ASSIGN(auto value, parse_value(flags.value));
   TRY_ASSIGN(auto* c, tool.client({.deadline = common.timeout}));
   TRY_ASSIGN(
       const auto reply,

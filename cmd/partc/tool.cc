@@ -113,6 +113,11 @@ base::Result<std::string> parse_key(const std::string& text, bool hex) {
   return key;
 }
 
+base::Result<std::string> parse_value(const std::string& text) {
+  if (text == "-") return read_all_of_stdin(model::kValueMax);
+  return text;
+}
+
 namespace {
 
 base::Result<std::string> read_all(int fd, const std::string& what, size_t limit) {

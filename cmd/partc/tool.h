@@ -14,6 +14,9 @@
 
 namespace cantle::partc {
 
+// A little longer than the request itself may take: its own deadline gives the better answer.
+constexpr base::Duration kSlack = std::chrono::seconds(5);
+
 // Flags that many verbs have.
 struct CommonFlags {
   std::string table;
@@ -49,7 +52,8 @@ class Tool {
 base::Result<model::Level> parse_level(const std::string& word);
 // A key from the command line: %XX stands for a byte, or with `hex` two digits for each.
 base::Result<std::string> parse_key(const std::string& text, bool hex);
-base::Result<std::string> read_all_of_stdin(size_t limit);  // too_large: over the limit
+base::Result<std::string> parse_value(const std::string& text);  // as it is; "-": all of stdin
+base::Result<std::string> read_all_of_stdin(size_t limit);       // too_large: over the limit
 base::Result<std::string> read_file(const std::string& path, size_t limit);
 // " as tsv; is this jsonl or deb822?": behind what says that nothing could be read.
 std::string another_format(client::Format format);

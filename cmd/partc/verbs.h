@@ -32,6 +32,24 @@ struct BatchFlags : CommonFlags {
 };
 base::Result<int> batch(Tool& tool, const BatchFlags& flags);
 
+// --- update.cc: quorum tables only
+struct CasFlags : CommonFlags {
+  std::string key, value, expect_value, expect_version;
+  bool has_value = false, has_expect_value = false, expect_absent = false, remove = false;
+};
+base::Result<int> cas(Tool& tool, const CasFlags& flags);
+
+struct AppendFlags : CommonFlags {
+  std::string key, value;
+};
+base::Result<int> append(Tool& tool, const AppendFlags& flags);
+
+struct IncrFlags : CommonFlags {
+  std::string key;
+  int64_t by = 1;
+};
+base::Result<int> incr(Tool& tool, const IncrFlags& flags);
+
 // --- scan.cc
 struct ScanFlags : CommonFlags {
   std::string begin, end, prefix, direct;
