@@ -23,12 +23,13 @@ namespace {
 constexpr uint64_t kConnectionsMax = 1024, kInFlightMax = 1024;
 constexpr uint64_t kDirectRefresh = 4096;  // direct reads between two looks at a newer state
 
-enum class Workload : uint8_t { put, get, mixed };
+enum class Workload : uint8_t { put, get, mixed, incr };
 base::Result<Workload> parse_workload(const std::string& word) {
   if (word == "put") return Workload::put;
   if (word == "get") return Workload::get;
   if (word == "mixed") return Workload::mixed;
-  return base::fail(Code::usage, "workload '" + word + "' is none of put, get, mixed");
+  if (word == "incr") return Workload::incr;
+  return base::fail(Code::usage, "workload '" + word + "' is none of put, get, mixed, incr");
 }
 
 struct Plan {
@@ -84,6 +85,8 @@ base::Result<Plan> plan_of(const BenchFlags& flags) {
 
 struct Result {
   uint64_t operations = 0, reads = 0, writes = 0, not_found = 0, failed = 0, unknown = 0, retries = 0;
+  uint64_t acknowledged = 0;  // writes
+  uint64_t repeats = 0;       // those among them whose answer is that to an attempt before
   Instant begun, ended;
   client::Histogram latency;
   base::Duration longest_gap{0};
@@ -103,6 +106,8 @@ void print(Tool& tool, const BenchFlags& flags, const Result& r, const client::G
                         {"operations", r.operations},
                         {"reads", r.reads},
                         {"writes", r.writes},
+                        {"acknowledged", r.acknowledged},
+                        {"repeats", r.repeats},
                         {"not_found", r.not_found},
                         {"failed", r.failed},
                         {"unknown", r.unknown},
@@ -131,7 +136,8 @@ class History {
     uint64_t process = 0;
     const char* op = "put";
     std::string key;
-    const std::string* value = nullptr;  // null: none was there, or none is known
+    const std::string* value = nullptr;  // null: none was there, or none is known; incr: what was added
+    std::optional<int64_t> result{};     // incr: the new value
     Instant begin, end;
     const char* outcome = "ok";
     std::string version, error;
@@ -143,6 +149,7 @@ class History {
       j.bytes("value", *e.value);
     else
       j.key("value").null();
+    if (e.result) j.member("result", *e.result);
     j.member("begin_ns", e.begin.since_boot.count()).member("end_ns", e.end.since_boot.count());
     j.member("outcome", e.outcome);
     if (!e.version.empty()) j.member("version", e.version);
@@ -223,8 +230,10 @@ class Bench {
     const bool read =
         plan_.workload == Workload::get || (plan_.workload == Workload::mixed && random_.chance(plan_.read_share));
     if (read) return begin_read(slot, plan_.key(random_.below(plan_.records)), now);
-    const uint64_t i = plan_.workload == Workload::put ? number % plan_.records : random_.below(plan_.records);
-    begin_write(slot, plan_.key(i), plan_.value(slot.process, number), now);
+    const bool in_turn = plan_.workload == Workload::put || plan_.workload == Workload::incr;
+    const auto key = plan_.key(in_turn ? number % plan_.records : random_.below(plan_.records));
+    if (plan_.workload == Workload::incr) return begin_incr(slot, key, now);
+    begin_write(slot, key, plan_.value(slot.process, number), now);
   }
 
   void begin_read(const Slot& slot, const std::string& key, Instant begun) {
@@ -233,23 +242,36 @@ class Bench {
                        ++result_.reads;
                        const bool absent = !r && r.error().code == Code::not_found;
                        if (absent) ++result_.not_found;
-                       ended(slot, "get", key, r ? &r->value : nullptr, begun,
+                       ended(slot, "get", key, r ? &r->value : nullptr, std::nullopt, begun,
                              r || absent ? std::nullopt : std::optional(r.error()), r ? to_string(r->version) : "");
                      });
   }
 
   void begin_write(const Slot& slot, const std::string& key, const std::string& value, Instant begun) {
-    slot.client->put(
-        plan_.table, key, value, {.level = plan_.write_level, .timeout = plan_.timeout},
-        [this, slot, key, value = history_ ? value : std::string(), begun](const base::Result<model::WriteReply>& r) {
-          ++result_.writes;
-          ended(slot, "put", key, &value, begun, r ? std::nullopt : std::optional(r.error()),
-                r ? to_string(r->version) : "");
-        });
+    slot.client->put(plan_.table, key, value, {.level = plan_.write_level, .timeout = plan_.timeout},
+                     [this, slot, key, value = history_ ? value : std::string(),
+                      begun](const base::Result<model::WriteReply>& r) { written(slot, "put", key, value, begun, r); });
   }
 
-  void ended(const Slot& slot, const char* op, const std::string& key, const std::string* value, Instant begun,
-             const std::optional<base::Error>& error, const std::string& version) {
+  void begin_incr(const Slot& slot, const std::string& key, Instant begun) {
+    slot.client->incr(plan_.table, key, 1, {.timeout = plan_.timeout},
+                      [this, slot, key, begun](const base::Result<model::WriteReply>& r) {
+                        written(slot, "incr", key, "1", begun, r);
+                      });
+  }
+
+  void written(const Slot& slot, const char* op, const std::string& key, const std::string& value, Instant begun,
+               const base::Result<model::WriteReply>& r) {
+    ++result_.writes;
+    if (r) ++result_.acknowledged;
+    if (r && r->repeat.value_or(false)) ++result_.repeats;
+    ended(slot, op, key, &value, r ? r->result : std::nullopt, begun, r ? std::nullopt : std::optional(r.error()),
+          r ? to_string(r->version) : "");
+  }
+
+  void ended(const Slot& slot, const char* op, const std::string& key, const std::string* value,
+             const std::optional<int64_t>& result, Instant begun, const std::optional<base::Error>& error,
+             const std::string& version) {
     const auto now = loop_.refresh_now();
     ++result_.operations;
     --under_way_;
@@ -268,6 +290,7 @@ class Bench {
                      .op = op,
                      .key = key,
                      .value = value,
+                     .result = result,
                      .begin = begun,
                      .end = now,
                      .outcome = !error    ? "ok"
@@ -329,7 +352,8 @@ base::Result<int> bench(Tool& tool, const BenchFlags& flags) {
   if (!flags.direct.empty()) return bench_direct(tool, flags, plan);
   TRY_ASSIGN(auto history, History::open(flags.history));
   TRY_ASSIGN(auto gap_log, GapLog::open(flags.gap_log, tool.loop()));
-  // In a history one put is one write: repeating it under another version would make it two.
+  // In a history one put is one write: repeating it under another version would make it two. In a quorum table it is
+  // repeated as the same one all the same.
   const client::RetryOptions retry{.deadline = plan.timeout, .repeat_unknown = history == nullptr};
   TRY(tool.client(retry));
   TRY(tool.map(flags.table, std::chrono::seconds(10)));

@@ -248,7 +248,7 @@ void add_cluster_verbs(Verbs& verbs, AllFlags& f) {
 void add_bench_verb(Verbs& verbs, AllFlags& f) {
   auto& b = f.bench;
   auto* bench = verbs.add("bench", "Write or read in closed loops, and measure", b, partc::bench);
-  bench->add_option("workload", b.workload, "put, get or mixed")->required();
+  bench->add_option("workload", b.workload, "put, get, mixed or incr")->required();
   add_table(bench, b);
   bench->add_option("--connections", b.connections, "Clients, each with connections of its own")->capture_default_str();
   bench->add_option("--in-flight", b.in_flight, "Requests under way of each client")->capture_default_str();

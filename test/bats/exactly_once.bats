@@ -6,6 +6,7 @@ load ../lib/cluster
 
 setup() {
   export CLUSTER_DIR=$BATS_TEST_TMPDIR/c
+  PATH=${CANTLE_BIN%/*}/test:$PATH # lincheck
 }
 teardown() {
   cluster_diagnose
@@ -25,6 +26,15 @@ leader() {
     END { print name; exit name == "" }'
 }
 leads() { leader >/dev/null; }
+leader_is_not() { [ -n "$(leader)" ] && [ "$(leader)" != "$1" ]; }
+# depose VERB: the leader is stopped (it hands over) or killed; another leads, and the old one is back.
+depose() {
+  local old
+  old=$(leader)
+  server "$1" "$old"
+  wait_for 20 leader_is_not "$old"
+  server start "$old"
+}
 
 @test "incr, append and cas do what they say, and say what they did" {
   up
@@ -74,7 +84,7 @@ leads() { leader >/dev/null; }
   run -3 partc get q k
   zkctl table create p --keyspace range --replication push --replicas 1 >/dev/null
   local verb
-  for verb in "incr p k" "append p k v" "cas p k v --expect-absent"; do
+  for verb in "incr p k" "append p k v" "cas p k v --expect-absent" "bench incr p --count 1"; do
     # shellcheck disable=SC2086 # words
     run -1 partc $verb
     assert_output --partial "cas, append and incr are for quorum tables"
@@ -98,4 +108,42 @@ leads() { leader >/dev/null; }
     done
     assert_equal "$won" " $(partc get q "lock$round")"
   done
+}
+
+@test "what a leader that hangs has in hand is written by the next one, and once" {
+  up
+  run -0 partc incr q n
+  assert_output 1
+  local old bench
+  old=$(leader)
+  server kill "$old" --signal STOP
+  spawn "$BATS_TEST_TMPDIR/bench" partc bench incr q --records 1 --key-size 2 --in-flight 50 --count 50 --timeout 60s --json
+  bench=$SPAWN_PID
+  wait_for 20 leader_is_not "$old"
+  wait "$bench"
+  jq -e '.acknowledged == 50 and .unknown == 0' "$BATS_TEST_TMPDIR/bench"
+  server kill "$old" --signal CONT
+  # It has read by then what was sent to it, and follows.
+  run -0 partc verify q --timeout 60s
+  run -0 partc get q k0
+  assert_output 50
+}
+
+@test "puts and deletes go under numbers too: a history through leaders that die is linearizable" {
+  up
+  local h=$BATS_TEST_TMPDIR/h
+  spawn "$BATS_TEST_TMPDIR/bench" partc bench mixed q --connections 4 --in-flight 4 --records 20 --duration 120s \
+    --timeout 60s --history "$h" --json
+  local bench=$SPAWN_PID
+  answered() { [ "$(wc -l <"$h")" -gt "$1" ]; }
+  wait_for 20 answered 500
+  local verb
+  for verb in kill stop kill; do
+    depose "$verb"
+    wait_for 30 answered $(($(wc -l <"$h") + 1000))
+  done
+  kill -INT "$bench"
+  wait "$bench"
+  jq -e '.unknown == 0 and .failed == 0' "$BATS_TEST_TMPDIR/bench"
+  run -0 lincheck "$h"
 }
