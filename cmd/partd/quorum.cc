@@ -249,14 +249,35 @@ std::vector<Quorum::ReplicaStatus> Quorum::replicas() const {
   for (auto& copy : tables_.copies()) {
     ReplicaStatus s;
     const auto& held = copy.held;
-    if (const auto* r = find(held.partition); r != nullptr && r->assignment == held.assignment) {
+    if (const auto* r = find(held.partition); r != nullptr && r->assignment == held.assignment)
       s.replica = r->machine->status();
-      if (s.replica->serving) s.lease = r->machine->election().lease_until() - loop_.now();
-    }
     s.copy = std::move(copy);
     all.push_back(std::move(s));
   }
   return all;
+}
+
+std::optional<model::StatusQuorum> Quorum::status_of(const model::PartitionId& partition) const {
+  const auto* r = find(partition);
+  if (r == nullptr) return std::nullopt;
+  const auto now = loop_.refresh_now();
+  const auto ms = [](base::Duration d) { return static_cast<uint64_t>(std::max<int64_t>(0, base::to_ms(d))); };
+  const auto status = r->machine->status();
+  model::StatusQuorum q;
+  q.epoch = status.epoch;
+  q.leader = status.role == "leader" ? self_ : status.leader;
+  q.commit = status.commit;
+  q.doing = status.doing;
+  if (status.role == "leader") {
+    q.since_ms = ms(now - status.since);
+    if (r->machine->may_read(now)) q.lease_ms = ms(r->machine->election().lease_until() - now);
+  } else {
+    q.heard_ms = ms(now - r->machine->word_at(now));
+  }
+  for (const auto& peer : status.peers)
+    q.replicas.push_back(
+        {peer.hop.server, std::string(proto::quorum::Leader::word(peer.state)), peer.acked.lsn, peer.why});
+  return q;
 }
 
 size_t Quorum::leading() const {

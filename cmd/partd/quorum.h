@@ -115,9 +115,10 @@ class Quorum {
   struct ReplicaStatus {
     proto::quorum_tables::CopyStatus copy;
     std::optional<proto::quorum::ReplicaStatus> replica;  // nothing: it takes no part
-    base::Duration lease{};                               // of a leader: how long it still holds
   };
   std::vector<ReplicaStatus> replicas() const;
+  // For the answer to `status`.
+  std::optional<model::StatusQuorum> status_of(const model::PartitionId& partition) const;
   size_t leading() const;
   // Under a lease, now; nothing: no replica of that partition takes part here.
   std::optional<bool> leads(const model::PartitionId& partition) const;

@@ -178,7 +178,8 @@ model::StatusReply Service::status(const std::string& table) {
     const auto end = c.copy.aside ? std::nullopt : engine_->durable(c.copy.partition);
     const auto applied = c.copy.aside ? std::nullopt : engine_->applied(c.copy.partition);
     t.partitions.push_back({c.copy.partition, c.copy.region, c.copy.assignment, c.copy.interval, c.role, c.state,
-                            end.value_or(model::LogPoint{}), applied ? applied->lsn : model::Lsn{}});
+                            end.value_or(model::LogPoint{}), applied ? applied->lsn : model::Lsn{},
+                            c.copy.aside ? std::nullopt : quorum_->status_of(c.copy.partition)});
   }
   for (auto& [name, t] : tables)
     if (table.empty() || name == table) r.tables.push_back(std::move(t));

@@ -64,6 +64,32 @@ std::string what_assignment_means(model::AssignmentState state) {
   return "";
 }
 
+std::string seconds(uint64_t ms) { return std::to_string(ms / 1000) + "." + std::to_string(ms % 1000 / 100) + " s"; }
+
+// Who leads, since when, who is behind by how much, and what it waits for.
+std::string replica_says(const model::StatusPartition& held) {
+  const auto& q = *held.quorum;
+  std::string text = held.role;
+  if (held.role == "leader") {
+    text += " of epoch " + to_string(q.epoch) + " for " + seconds(q.since_ms) + ", " + held.state;
+    text += q.lease_ms > 0 ? ", with a lease of " + std::to_string(q.lease_ms) + " ms" : ", without a lease";
+  } else if (!q.leader.name.empty()) {
+    text += ", epoch " + to_string(q.epoch) + ": " + q.leader.name + " leads, and said how far the log is " +
+            seconds(q.heard_ms) + " ago";
+  } else {
+    text += ", epoch " + to_string(q.epoch) + ": it knows of no leader, and " + q.doing;
+  }
+  text += "; its log ends at LSN " + to_string(held.end.lsn) + ", committed is " + to_string(q.commit) +
+          ", the index has applied " + to_string(held.applied);
+  for (const auto& other : q.replicas) {
+    text += "; " + other.server.name + " " + other.state;
+    if (other.acked < held.end.lsn && other.state != "waiting" && other.state != "opening")
+      text += ", " + std::to_string(held.end.lsn.value - other.acked.value) + " behind";
+    if (!other.why.empty() && other.state != "joined") text += " (" + other.why + ")";
+  }
+  return text;
+}
+
 // What the server itself says of this tenure.
 std::string server_says(const base::Result<model::StatusReply>& status, const model::Partition& p,
                         const model::Assignment& a) {
@@ -71,6 +97,7 @@ std::string server_says(const base::Result<model::StatusReply>& status, const mo
   for (const auto& t : status->tables)
     for (const auto& held : t.partitions) {
       if (held.id != p.id || held.assignment != a.id) continue;
+      if (held.quorum) return text + replica_says(held);
       text += held.state + ", its log ends at LSN " + to_string(held.end.lsn) + ", the index has applied " +
               to_string(held.applied);
       if (t.observed.value) text += ", its writes under maps older than " + to_string(t.observed) + " have ended";
@@ -305,8 +332,8 @@ base::Result<int> tell_server(Tool& tool, const NodeEntry& node, base::Duration 
   if (!status->read_only.empty()) story.say("It takes no writes: " + status->read_only + ".");
   for (const auto& t : status->tables)
     for (const auto& p : t.partitions)
-      story.say("  " + t.name + ", region " + to_string(p.region) + ": " + p.role + ", " + p.state + ", log end " +
-                to_string(p.end.lsn) + ".");
+      story.say("  " + t.name + ", region " + to_string(p.region) + ": " +
+                (p.quorum ? replica_says(p) : p.role + ", " + p.state + ", log end " + to_string(p.end.lsn)) + ".");
   return story.print(tool.format());
 }
 

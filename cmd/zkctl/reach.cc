@@ -62,6 +62,25 @@ std::optional<Level> write_level(const model::Metadata& map, const model::Partit
   return best;
 }
 
+// A leader under its lease gives everything; without one, what was committed can be read as of level any.
+void look_for_leader(Reach& reach, const model::Partition& p, const Partds& partds) {
+  reach.quorum = true;
+  for (const auto& a : p.assignments) {
+    const auto* copy = copy_of(partds, p, a);
+    if (copy == nullptr || !copy->quorum || copy->role == "faulted") continue;
+    reach.reads = std::max(reach.reads, std::optional(Level::one));
+    if (copy->role != "leader" || copy->state != "serving" || copy->quorum->lease_ms == 0) continue;
+    reach.leader = a.server;
+    reach.reads = Level::all;
+    size_t joined = 1;
+    for (const auto& other : copy->quorum->replicas) joined += other.state == "joined";
+    if (model::writable(p.state) && joined >= proto::push::write_majority(reach.slots) &&
+        partds.at(a.server)->read_only.empty())
+      reach.writes = Level::all;
+  }
+  if (reach.leader.name.empty()) reach.why.insert(reach.why.begin(), "nobody leads it");
+}
+
 }  // namespace
 
 bool is_partd(const NodeEntry& n) {
@@ -94,6 +113,10 @@ Reach reach_of(const model::Metadata& map, const model::Partition& p, const Node
   }
   reach.slots = slots.size();
   reach.live = able.size();
+  if (map.replication == model::Replication::quorum) {
+    look_for_leader(reach, p, partds);
+    return reach;
+  }
   if (model::readable(p.state)) reach.reads = read_level(able.size(), slots.size());
   if (model::writable(p.state)) reach.writes = write_level(map, p, there, takers);
   return reach;
@@ -106,6 +129,17 @@ std::string level_words(const std::optional<Level>& highest) {
 
 std::string in_words(const Reach& reach) {
   std::string text;
+  if (reach.quorum) {
+    if (reach.none())
+      text = "It is unavailable: neither reads nor writes work";
+    else if (reach.leader.name.empty())
+      text = "Nothing can be written, and reads work at level any alone";
+    else
+      text = (reach.writes ? "Reads and writes work, " : "Reads work, writes do not: ") + reach.leader.name + " leads";
+    std::string why;
+    for (const auto& w : reach.why) why += (why.empty() ? "; " : ", ") + w;
+    return text + why + ".";
+  }
   if (reach.none())
     text = "It is unavailable: neither reads nor writes work, at no level";
   else if (reach.reads == reach.writes)

@@ -24,6 +24,9 @@ struct Reach {
   size_t slots = 0, live = 0;                 // replicas that there should be; those that can answer a read
   std::optional<model::Level> reads, writes;  // the highest level that works; nothing: none does
   std::vector<std::string> why;               // what is missing for all: "p2 is down"
+  // Of a quorum table: `all` is what a leader gives, `one` what any replica does.
+  bool quorum = false;
+  model::ServerId leader;  // who serves as one; empty: nobody
 
   bool none() const { return !reads && !writes; }
   bool below_majority() const { return reads < model::Level::majority || writes < model::Level::majority; }

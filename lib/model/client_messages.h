@@ -269,6 +269,26 @@ struct StatusRequest {
   std::string table;  // empty: all
   CANTLE_FIELDS(table)
 };
+// How a leader sees another replica.
+struct StatusReplica {
+  ServerId server;
+  std::string state;  // waiting, opening, finding, cutting, trailing, joined, outside, faulted
+  Lsn acked;          // durable there, and known to be the leader's
+  std::string why;    // it is not joined
+  CANTLE_FIELDS(server, state, acked, why)
+};
+// Of a quorum table's replica.
+struct StatusQuorum {
+  Epoch epoch;            // of the government that it acts under
+  ServerId leader;        // empty: it knows of none
+  Lsn commit;             // known to be committed; of its log's `end`
+  std::string doing;      // what its election is at: leads, follows, suspects, seals, votes, …
+  uint64_t since_ms = 0;  // a leader's: how long it has led
+  uint64_t lease_ms = 0;  // a leader's: how long its reads are good without another answer; 0: they are not
+  uint64_t heard_ms = 0;  // not a leader's: since the leader last said how far the log is
+  std::vector<StatusReplica> replicas;  // a leader's: the others
+  CANTLE_FIELDS(epoch, leader, commit, doing, since_ms, lease_ms, heard_ms, replicas)
+};
 struct StatusPartition {
   PartitionId id;
   Region region;
@@ -279,7 +299,8 @@ struct StatusPartition {
   std::string state;  // serving, catching_up, filling, creating, dividing, kept
   LogPoint end;       // durable end of its log
   Lsn applied;        // in the index
-  CANTLE_FIELDS(id, region, assignment, interval, role, state, end, applied)
+  std::optional<StatusQuorum> quorum{};
+  CANTLE_FIELDS(id, region, assignment, interval, role, state, end, applied, quorum)
 };
 struct StatusTable {
   std::string name;

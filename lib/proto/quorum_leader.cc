@@ -275,6 +275,20 @@ Instant Leader::next_tick() const {
   return next;
 }
 
+std::string_view Leader::word(PeerState state) {
+  switch (state) {
+    case PeerState::waiting: return "waiting";
+    case PeerState::opening: return "opening";
+    case PeerState::finding: return "finding";
+    case PeerState::cutting: return "cutting";
+    case PeerState::trailing: return "trailing";
+    case PeerState::joined: return "joined";
+    case PeerState::outside: return "outside";
+    case PeerState::faulted: return "faulted";
+  }
+  return "unknown";
+}
+
 void Leader::stop(const base::Error& why, Effects& out) {
   if (stopped_) return;
   stopped_ = true;

@@ -115,6 +115,7 @@ class Leader {
     std::string why;
   };
   std::vector<PeerStatus> peers() const;
+  static std::string_view word(PeerState state);
 
  private:
   struct Flight {

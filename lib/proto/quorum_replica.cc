@@ -80,6 +80,7 @@ void QuorumReplica::join(Instant now, election::Effects effects, Out& out) {
 }
 
 void QuorumReplica::lead(Instant now, const election::Lead& e, Out& out) {
+  if (!e.renewed || leading() == nullptr) led_from_ = now;
   stop_leading(now, "its government has a new epoch", out);
   out.emplace_back(Say{base::Level::notice, "lead", "epoch " + to_string(e.epoch) + (e.renewed ? ", renewed" : "")});
   Effects effects;
@@ -336,6 +337,7 @@ ReplicaStatus QuorumReplica::status() const {
   s.durable = log_.durable();
   s.commit = log_.commit();
   s.serving = leads && leader_->serving();
+  s.since = led_from_;
   if (leads) s.peers = leader_->peers();
   return s;
 }

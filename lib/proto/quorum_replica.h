@@ -56,6 +56,7 @@ struct ReplicaStatus {
   model::LogPoint end, durable;
   model::Lsn commit;
   bool serving = false;
+  base::Instant since;                    // a leader's: of its first epoch in a row
   std::vector<Leader::PeerStatus> peers;  // a leader's
 };
 
@@ -139,7 +140,7 @@ class QuorumReplica {
   quorum::Pipeline pipeline_;
   election::LogState told_;
   base::Instant progress_at_{};  // the disk had nothing to do, or did something
-  base::Instant elect_at_{}, word_at_{};
+  base::Instant elect_at_{}, word_at_{}, led_from_{};
 };
 
 }  // namespace cantle::proto

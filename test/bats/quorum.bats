@@ -245,6 +245,28 @@ load_while() {
   jq -e '.failed == 0 and .unknown == 0 and .reads > 1000' <<<"$output"
 }
 
+@test "explain and status say who leads, who is behind, and what does not work without a leader" {
+  up
+  partc put q a 1
+  local lead other
+  lead=$(leader)
+  other=$(follower)
+  run -0 zkctl explain q a
+  assert_line "Reads and writes work, $lead leads."
+  assert_line --regexp "$lead is available.* It says: leader of epoch [0-9]+ for [0-9.]+ s, serving, with a lease of [0-9]+ ms; its log ends at LSN 2, committed is 2"
+  assert_line --regexp "$other is available.* It says: follower, epoch [0-9]+: $lead leads, and said how far the log is"
+  server kill "$other"
+  behind() { zkctl explain q a | grep -q "; $other waiting ("; }
+  wait_for 20 behind
+  run -0 zkctl status
+  assert_line --regexp "^ +q .*short of replicas"
+  for server in p1 p2 p3; do [ "$server" = "$lead" ] || [ "$server" = "$other" ] || server kill "$server"; done
+  nobody() { zkctl explain q a | grep -q "^Nothing can be written, and reads work at level any alone; nobody leads it"; }
+  wait_for 20 nobody
+  run -0 zkctl status
+  assert_line --partial "without a majority of replicas: nobody leads it"
+}
+
 @test "a dropped quorum table is gone, and another one of its name begins empty" {
   up
   partc put q a 1
