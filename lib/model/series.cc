@@ -53,20 +53,25 @@ auto place_of(std::vector<SeriesEntry>& entries, uint64_t number) {
 void SeriesWindow::add(const SeriesEntry& entry) {
   // Log time does not go back along a log, so what is expired beside any other is never needed again; and a number that
   // is used anew after that must not be taken for one below the old ones' window.
-  uint64_t newest = entry.time_ms;
-  for (const auto& e : entries_) newest = std::max(newest, e.time_ms);
+  const uint64_t newest = entries_.empty() ? entry.time_ms : std::max(entry.time_ms, newest_ms_);
   expire(newest);
   if (entry.time_ms + kSeriesExpiryMs <= newest) return;
   if (below_window(entry.number, high())) return;
   const auto at = place_of(entries_, entry.number);
   if (at != entries_.end() && at->number == entry.number) {
-    if (entry.outcome.lsn > at->outcome.lsn) *at = entry;
-    return;
+    if (entry.outcome.lsn <= at->outcome.lsn) return;
+    *at = entry;
+    return look_at_times();
   }
+  oldest_ms_ = entries_.empty() ? entry.time_ms : std::min(oldest_ms_, entry.time_ms);
+  newest_ms_ = newest;
   entries_.insert(at, entry);
   const auto low = std::find_if(entries_.begin(), entries_.end(),
                                 [&](const SeriesEntry& e) { return !below_window(e.number, high()); });
+  const bool newest_goes =
+      std::any_of(entries_.begin(), low, [&](const SeriesEntry& e) { return e.time_ms == newest_ms_; });
   entries_.erase(entries_.begin(), low);
+  if (newest_goes) look_at_times();
 }
 
 void SeriesWindow::merge(const SeriesWindow& other) {
@@ -74,7 +79,18 @@ void SeriesWindow::merge(const SeriesWindow& other) {
 }
 
 void SeriesWindow::expire(uint64_t now_ms) {
+  if (entries_.empty() || oldest_ms_ + kSeriesExpiryMs > now_ms) return;
   std::erase_if(entries_, [&](const SeriesEntry& e) { return e.time_ms + kSeriesExpiryMs <= now_ms; });
+  look_at_times();
+}
+
+void SeriesWindow::look_at_times() {
+  newest_ms_ = 0;
+  oldest_ms_ = entries_.empty() ? 0 : entries_.front().time_ms;
+  for (const auto& e : entries_) {
+    newest_ms_ = std::max(newest_ms_, e.time_ms);
+    oldest_ms_ = std::min(oldest_ms_, e.time_ms);
+  }
 }
 
 const SeriesEntry* SeriesWindow::find(uint64_t number) const {

@@ -84,10 +84,15 @@ class SeriesWindow {
   uint64_t high() const { return entries_.empty() ? 0 : entries_.back().number; }
   bool empty() const { return entries_.empty(); }
   const std::vector<SeriesEntry>& entries() const { return entries_; }
-  friend bool operator==(const SeriesWindow&, const SeriesWindow&) = default;
+  friend bool operator==(const SeriesWindow& a, const SeriesWindow& b) { return a.entries_ == b.entries_; }
 
  private:
+  void look_at_times();
+
   std::vector<SeriesEntry> entries_;
+  // A window is put together for each write: most of that must not look at every entry.
+  uint64_t newest_ms_ = 0;  // of the entries, if there are any
+  uint64_t oldest_ms_ = 0;  // none of them is older
 };
 
 // What a replica knows of a client.

@@ -151,5 +151,41 @@ TEST(Series, in_any_order_and_with_repeats_the_same_window_comes_out) {
   }
 }
 
+// A window as its rules say it, looking at every entry each time.
+void add_plainly(std::map<uint64_t, SeriesEntry>& all, const SeriesEntry& e) {
+  const auto expired = [](const SeriesEntry& x, uint64_t now) { return x.time_ms + kSeriesExpiryMs <= now; };
+  uint64_t newest = e.time_ms;
+  for (const auto& [n, x] : all) newest = std::max(newest, x.time_ms);
+  std::erase_if(all, [&](const auto& x) { return expired(x.second, newest); });
+  if (expired(e, newest) || below_window(e.number, all.empty() ? 0 : all.rbegin()->first)) return;
+  const auto [it, fresh] = all.emplace(e.number, e);
+  if (!fresh && e.outcome.lsn > it->second.outcome.lsn) it->second = e;
+  std::erase_if(all, [&](const auto& x) { return below_window(x.first, all.rbegin()->first); });
+}
+
+TEST(Series, what_is_not_looked_at_for_each_entry_makes_no_difference) {
+  for (uint64_t seed = 1; seed <= 300; seed++) {
+    base::SeededRandom random(seed);
+    SeriesWindow w;
+    std::map<uint64_t, SeriesEntry> plain;
+    for (uint64_t i = 0; i < 400; i++) {
+      // Mostly ascending, sometimes anything; now and then everything is far newer.
+      const uint64_t number = random.chance(0.8) ? 1 + i / 2 + random.below(10) : 1 + random.below(300);
+      const uint64_t time = i * kSeriesExpiryMs / 200 + random.below(kSeriesExpiryMs);
+      const auto e = entry(number, 1 + random.below(1000), random.chance(0.01) ? time + kSeriesExpiryMs : time);
+      w.add(e);
+      add_plainly(plain, e);
+      if (random.chance(0.02)) {
+        const uint64_t now = i * kSeriesExpiryMs / 200 + kSeriesExpiryMs;
+        w.expire(now);
+        std::erase_if(plain, [&](const auto& x) { return x.second.time_ms + kSeriesExpiryMs <= now; });
+      }
+      std::vector<SeriesEntry> want;
+      for (const auto& [n, x] : plain) want.push_back(x);
+      ASSERT_EQ(w.entries(), want) << "seed " << seed << ", step " << i;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace cantle::model
