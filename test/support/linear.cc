@@ -203,8 +203,8 @@ std::string to_string(const Operation& o) {
     text += " " + o.input;
   else if (o.op != Kind::get && o.op != Kind::del)
     text += " " + shown(o.input);
-  if (o.outcome == Outcome::ok && (o.op == Kind::get || (o.op == Kind::incr && o.result)))
-    text += " = " + shown(o.result);
+  const bool counts = o.op == Kind::incr || o.op == Kind::append;
+  if (o.outcome == Outcome::ok && (o.op == Kind::get || (counts && o.result))) text += " = " + shown(o.result);
   if (o.refused) text += " refused";
   text += " by " + std::to_string(o.process) + ", " + std::to_string(o.begin) + "..";
   if (o.outcome != Outcome::unknown) text += std::to_string(o.end);

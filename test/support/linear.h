@@ -39,9 +39,10 @@ struct Operation {
   Kind op = Kind::get;
   std::string input{};  // put, cas: the value; incr: the number added, as decimal text; append: what is added
   std::optional<std::string> expected{};  // cas: the value that it asks for, or absence
-  std::optional<std::string> result{};  // get: the value, or absence; incr: the new number, or none if it is not known
-  bool refused = false;                 // cas, outcome ok: the answer was that the record is not as expected
-  int64_t begin = 0, end = 0;           // begin ≤ end, unless the outcome is unknown
+  // get: the value, or absence; incr: the new number; append: the new length, in decimal; of both none: it is not known
+  std::optional<std::string> result{};
+  bool refused = false;        // cas, outcome ok: the answer was that the record is not as expected
+  int64_t begin = 0, end = 0;  // begin ≤ end, unless the outcome is unknown
   Outcome outcome = Outcome::ok;
   friend bool operator==(const Operation&, const Operation&) = default;
 };

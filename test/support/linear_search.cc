@@ -35,7 +35,9 @@ struct Op {
   bool overwrites() const { return raw->op == Kind::put || raw->op == Kind::del; }
   bool resets() const { return input != kNone; }
   // Whether there are states in which it cannot be.
-  bool observes() const { return need != kNone || refused != kNone || raw->op == Kind::incr; }
+  bool observes() const { return need != kNone || refused != kNone || raw->op == Kind::incr || measures(); }
+  // An append that was told how long the value is then.
+  bool measures() const { return sure && raw->op == Kind::append && raw->result; }
 };
 
 // Those of the maybes that do the same: one that began earlier may stand for a later one, never the other way round, so
@@ -121,6 +123,7 @@ class Search {
       incr |= o.raw->op == Kind::incr;
       append |= o.raw->op == Kind::append;
       refused |= o.refused != kNone;
+      measured_ |= o.measures();
     };
     for (const auto& o : ops_) {
       look(o);
@@ -179,10 +182,16 @@ class Search {
         return o.raw->op == Kind::get ? state : o.input;
       case Kind::put:
       case Kind::del: return o.input;
-      case Kind::append: return name(states_[state].value_or("") + o.raw->input);
+      case Kind::append: return after_append(o, state);
       case Kind::incr: return after_incr(o, state);
     }
     return kNone;
+  }
+  int after_append(const Op& o, int state) {
+    const auto& old = states_[state];
+    const size_t length = (old ? old->size() : 0) + o.raw->input.size();
+    if (o.measures() && *o.raw->result != std::to_string(length)) return kNone;
+    return name(old.value_or("") + o.raw->input);
   }
   int after_incr(const Op& o, int state) {
     const auto old = states_[state] ? number(*states_[state]) : 0, by = number(o.raw->input);
@@ -303,7 +312,7 @@ class Search {
     if (o.sure) return true;
     if (to == state_) return false;
     if (plain_) return !unseen(to);
-    return !grows_ || refused_ || !lost(to);
+    return !grows_ || refused_ || measured_ || !lost(to);
   }
 
   // Where values only grow: the next that has to be seen must begin with this one, unless something overwrites first.
@@ -329,7 +338,7 @@ class Search {
 
   // States that nobody can tell apart any more are one.
   std::string memo_key() {
-    const bool alike = (plain_ && unseen(state_)) || (grows_ && lost(state_));
+    const bool alike = (plain_ && unseen(state_)) || (grows_ && !measured_ && lost(state_));
     std::string key;
     const auto add = [&key](int n) { key.append(reinterpret_cast<const char*>(&n), sizeof n); };
     add(alike ? kNone : state_);
@@ -352,7 +361,7 @@ class Search {
   std::set<std::string> wanted_;
   std::vector<int> by_end_;      // those that need a state
   std::vector<int64_t> resets_;  // when those began that leave what does not depend on the state before
-  bool sourced_ = false, plain_ = false, grows_ = false, refused_ = false;
+  bool sourced_ = false, plain_ = false, grows_ = false, refused_ = false, measured_ = false;
 
   // Where the search is.
   int state_ = kNone, top_ = kNone, last_ = 0;

@@ -21,6 +21,7 @@ struct HistoryOptions {
   std::vector<Kind> kinds = {Kind::get, Kind::get, Kind::put};  // each as often as it stands there
   size_t values = 0;                                            // how many different ones; 0: every one is new
   double unknown = 0, fail = 0;                                 // how often
+  bool lengths = false;                                         // appends are told the new length
 };
 
 class HistoryMaker {
@@ -96,7 +97,10 @@ class HistoryMaker {
       case Kind::get: o->result = old; break;
       case Kind::put: store_[o->key] = o->input; break;
       case Kind::del: store_.erase(o->key); break;
-      case Kind::append: store_[o->key] += o->input; break;
+      case Kind::append:
+        store_[o->key] += o->input;
+        if (options_.lengths) o->result = std::to_string(store_[o->key].size());
+        break;
       case Kind::cas:
         o->refused = old != o->expected;
         if (!o->refused) store_[o->key] = o->input;

@@ -48,7 +48,9 @@ class EveryOrder {
       case Kind::get: return !known || *s == o.result;
       case Kind::put: *s = o.input; return true;
       case Kind::del: s->reset(); return true;
-      case Kind::append: *s = s->value_or("") + o.input; return true;
+      case Kind::append:
+        *s = s->value_or("") + o.input;
+        return !known || !o.result || *o.result == std::to_string((*s)->size());
       case Kind::cas:
         if (known && o.refused) return *s != o.expected;
         if (*s != o.expected) return false;
@@ -83,6 +85,7 @@ Operation any_operation(base::Random& random, const std::vector<Kind>& kinds) {
   }
   if (o.op == Kind::get) o.result = value();
   if (o.op == Kind::incr && random.chance(0.8)) o.result = value();
+  if (o.op == Kind::append && random.chance(0.3)) o.result = std::to_string(1 + random.below(3));
   return o;
 }
 
@@ -135,10 +138,12 @@ TEST(LinearRandom, says_what_every_order_says_of_answers_that_are_nearly_right) 
                                      .kinds = kMixes[seed % kMixes.size()],
                                      .values = 1 + random.below(3),
                                      .unknown = 0.2,
-                                     .fail = 0.05});
+                                     .fail = 0.05,
+                                     .lengths = random.chance(0.5)});
     if (h.size() > 7) h.resize(7);  // what began last; whatever it did, nobody left saw it
     for (auto& o : h)
-      if ((o.op == Kind::get || o.op == Kind::incr) && random.chance(0.2)) o.result = std::to_string(random.below(3));
+      if ((o.op == Kind::get || o.op == Kind::incr || (o.op == Kind::append && o.result)) && random.chance(0.2))
+        o.result = std::to_string(random.below(3));
     compare(h, seed, &right, &wrong);
     if (HasFatalFailure()) return;
   }
@@ -185,6 +190,7 @@ const Load kLoads[] = {
     {"swaps", {.kinds = {Kind::get, Kind::put, Kind::cas, Kind::cas, Kind::del}}},
     {"counter", {.kinds = {Kind::get, Kind::incr, Kind::incr}}},
     {"appends", {.kinds = {Kind::get, Kind::append}}},
+    {"appends and their lengths", {.kinds = {Kind::get, Kind::append}, .lengths = true}},
     {"appends and puts", {.kinds = {Kind::get, Kind::append, Kind::append, Kind::put}}},
     {"everything", {.kinds = {Kind::get, Kind::put, Kind::del, Kind::cas, Kind::incr, Kind::append}, .values = 4}},
 };

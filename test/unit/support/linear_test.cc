@@ -27,6 +27,9 @@ Operation put(std::string v) { return {.op = Kind::put, .input = std::move(v)}; 
 Operation get(std::optional<std::string> v) { return {.op = Kind::get, .result = std::move(v)}; }
 Operation del() { return {.op = Kind::del}; }
 Operation append(std::string v) { return {.op = Kind::append, .input = std::move(v)}; }
+Operation append(std::string v, size_t length) {
+  return {.op = Kind::append, .input = std::move(v), .result = std::to_string(length)};
+}
 Operation incr(int by, std::optional<std::string> sum) {
   return {.op = Kind::incr, .input = std::to_string(by), .result = std::move(sum)};
 }
@@ -119,6 +122,20 @@ TEST(Linear, of_swaps_that_ask_for_the_same_one_wins) {
   EXPECT_EQ(kind({at(1, 2, cas(kAbsent, "a")), at(3, 4, cas(kAbsent, "b"))}), K::violated);
   EXPECT_EQ(kind({old, at(3, 6, cas("a", "b")), at(3, 6, cas("b", "a")), at(7, 8, get("a"))}), K::linearizable);
   EXPECT_EQ(kind({old, from(3, cas("a", "b")), at(5, 6, cas("a", "c", true)), at(7, 8, get("a"))}), K::violated);
+}
+
+TEST(Linear, an_append_that_was_told_the_length) {
+  EXPECT_EQ(kind({at(1, 2, append("ab", 2)), at(3, 4, append("c", 3)), at(5, 6, get("abc"))}), K::linearizable);
+  EXPECT_EQ(kind({at(1, 2, append("ab", 2)), at(3, 4, append("c", 1))}), K::violated);
+  // Whose end nobody reads, too: it was done twice.
+  EXPECT_EQ(kind({at(1, 2, append("a", 1)), at(3, 4, append("b", 3))}), K::violated);
+  EXPECT_EQ(kind({at(1, 9, append("ab", 3)), at(2, 8, append("c", 1))}), K::linearizable);
+  EXPECT_EQ(kind({at(1, 9, append("ab", 2)), at(2, 8, append("c", 1))}), K::violated);
+  // One of unknown outcome is told by what the others measured.
+  EXPECT_EQ(kind({from(1, append("xx")), at(3, 4, append("a", 3)), at(5, 6, get("xxa"))}), K::linearizable);
+  EXPECT_EQ(kind({from(1, append("xx")), at(3, 4, append("a", 1)), at(5, 6, append("b", 4))}), K::linearizable);
+  EXPECT_EQ(kind({from(1, append("xx")), at(3, 4, append("a", 1)), at(5, 6, append("b", 3))}), K::violated);
+  EXPECT_EQ(kind({at(1, 2, append("a", 1)), at(3, 4, del()), at(5, 6, append("b", 1))}), K::linearizable);
 }
 
 TEST(Linear, a_delete_and_an_append) {
