@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "lib/base/check.h"
+#include "lib/base/testing.h"
 
 namespace cantle::proto::quorum {
 
@@ -25,6 +26,16 @@ base::Error condition_failed(std::string text, const std::optional<HeldValue>& h
 
 Verdict Judge::judge(const Write& write, model::Epoch epoch, Lsn first) {
   CHECK(!write.ops.empty() && (pending_.empty() || first > pending_.back().lsn));
+  if (epoch != epoch_) {
+    CHECK(pending_.empty());
+    epoch_ = epoch;
+    from_ = Lsn{first.value - 1};
+  }
+  if (shown_ < from_ && !MUTANT("judge_before_the_store_shows")) {
+    base::Error behind(Code::overloaded, "the store is behind what is committed");
+    behind.retry_after_ms = kPendingRetryMs;
+    return Refusal{std::move(behind), {}};
+  }
   if (auto known = judge_series(write)) return std::move(*known);
   if (write.kind == WriteKind::write) return add(write, write.ops, model::ResultKind::place, epoch, first);
   CHECK(write.ops.size() == 1);
@@ -41,7 +52,7 @@ Verdict Judge::judge(const Write& write, model::Epoch epoch, Lsn first) {
 
 base::Result<Judge::Key> Judge::look(std::string_view key) const {
   Key out;
-  if (const auto it = newest_.find(key); it != newest_.end()) {
+  if (const auto it = newest_.find(key); it != newest_.end() && !MUTANT("judge_committed_only")) {
     const auto& p = at(it->second);
     out.after = p.lsn;
     if (p.record.op == model::Op::put) out.held = HeldValue{p.record.version, p.record.value};
@@ -69,7 +80,7 @@ std::optional<Verdict> Judge::judge_series(const Write& write) const {
     if (model::below_window(write.series, high->first)) return Refusal{old(), at(high->second).lsn};
     if (const auto it = numbers.find(write.series); it != numbers.end()) {
       const auto& p = at(it->second);
-      return Repeat{p.outcome, p.lsn};
+      return Repeat{p.outcome, MUTANT("repeat_answers_early") ? Lsn{} : p.lsn};
     }
   }
   if (const auto* entry = known->window.find(write.series)) return Repeat{entry->outcome, {}};
@@ -86,7 +97,8 @@ std::optional<Verdict> Judge::judge_series(const Write& write) const {
 
 Verdict Judge::judge_cas(const Write& write, const Key& key, model::Epoch epoch, Lsn first) {
   const auto& e = write.expect;
-  const auto failed = [&](const char* text) { return Refusal{condition_failed(text, key.held), key.after}; };
+  const auto after = MUTANT("refusal_does_not_wait") ? Lsn{} : key.after;
+  const auto failed = [&](const char* text) { return Refusal{condition_failed(text, key.held), after}; };
   if (e.absent && key.held) return failed("the key is there");
   if (!e.absent && !key.held) return failed("the key is not there");
   if (e.version && key.held->version != *e.version) return failed("the key has another version");
@@ -136,7 +148,7 @@ Verdict Judge::add(const Write& write, std::span<const model::WriteOp> ops, mode
     r.key = op.key;
     r.value = op.value;
     r.version = model::quorum_version(epoch, lsn);
-    if (&op == &ops.back()) {  // of a batch, the last one has it (lib/model/series.h)
+    if (&op == &ops.back() && !MUTANT("series_not_recorded")) {  // of a batch, the last one has it (lib/model/series.h)
       r.client = write.client;
       r.series = write.series;
       r.flags = model::result_flags(kind);
@@ -178,6 +190,7 @@ void Judge::forget_series(const Pending& p, uint64_t number) {
 }
 
 void Judge::cut(Lsn first) {
+  if (MUTANT("judge_not_cut")) return;
   while (!pending_.empty() && pending_.back().lsn >= first) {
     const auto& p = pending_.back();
     const uint64_t number = front_ + pending_.size() - 1;
@@ -194,6 +207,7 @@ void Judge::cut(Lsn first) {
 }
 
 void Judge::committed(Lsn lsn) {
+  shown_ = std::max(shown_, lsn);
   while (!pending_.empty() && pending_.front().lsn <= lsn) {
     const auto& p = pending_.front();
     if (const auto newest = newest_.find(p.record.key); newest != newest_.end() && newest->second == front_)
@@ -206,6 +220,8 @@ void Judge::committed(Lsn lsn) {
 }
 
 void Judge::reset() {
+  if (MUTANT("judge_not_reset")) return;
+  epoch_ = {};
   front_ += pending_.size();
   pending_.clear();
   newest_.clear();

@@ -15,7 +15,8 @@
 //   judge.committed(lsn);    // the store shows all up to there: it is forgotten here
 //   judge.reset();           // the leadership is over
 //
-// Begin when the leader serves and the store shows its epoch start: what was in the log before must be in the store.
+// Begin, in each epoch, when the leader serves. What was in the log before must be shown by the store: until
+// committed() has said so, every write is refused, to be tried again.
 //
 // Invariants
 //   * A verdict is what the same write would get if everything before it in the log had been committed.
@@ -94,7 +95,7 @@ class Judge {
  public:
   explicit Judge(CommittedState state) : state_(std::move(state)) {}
 
-  // `first` is above all LSNs that were judged and not cut.
+  // `first` is above all LSNs that were judged and not cut. Another epoch comes after a reset().
   Verdict judge(const Write& write, model::Epoch epoch, model::Lsn first);
   void cut(model::Lsn first);
   void committed(model::Lsn lsn);
@@ -133,6 +134,9 @@ class Judge {
   std::map<std::string, uint64_t, std::less<>> newest_;      // of each key
   std::map<uint64_t, std::map<uint64_t, uint64_t>> series_;  // client → series → number
   size_t bytes_ = 0;
+  model::Epoch epoch_;  // of what was judged last
+  model::Lsn from_;     // the end of the log when that epoch began
+  model::Lsn shown_;    // by the store
 };
 
 }  // namespace cantle::proto::quorum

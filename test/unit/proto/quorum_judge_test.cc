@@ -385,6 +385,20 @@ TEST(QuorumJudge, after_a_reset_nothing_is_left) {
   EXPECT_EQ(says(rig.ask(as(7, 2, incr("n", 1)))), "repeat 2 2@2");
 }
 
+TEST(QuorumJudge, nothing_is_judged_before_the_store_shows_what_was_in_the_log) {
+  Rig rig;
+  rig.ask(as(7, 1, incr("n", 1)));
+  rig.ask(as(7, 2, incr("n", 1)));
+  rig.commit({1});
+  rig.judge.reset();  // both stay in the log of the next leadership, which the store shows up to the first
+  EXPECT_EQ(says(rig.ask(as(7, 2, incr("n", 1)))), "OVERLOADED@0");
+  EXPECT_EQ(says(rig.ask(put("k", "1"))), "OVERLOADED@0");
+  EXPECT_EQ(rig.judge.pending(), 0U);
+  rig.commit({2});
+  EXPECT_EQ(says(rig.ask(as(7, 2, incr("n", 1)))), "repeat 2 2@0");
+  EXPECT_EQ(says(rig.ask(as(7, 3, incr("n", 1)))), "new 3 3");
+}
+
 TEST(QuorumJudge, forgetting_one_write_of_a_key_leaves_the_next_one) {
   Rig rig;
   rig.ask(put("k", "1"));
@@ -513,6 +527,7 @@ TEST(QuorumJudge, says_what_a_simple_model_says_under_many_schedules) {
           std::erase_if(rig.table.log, [&](const auto& e) { return e.lsn > rig.table.commit; });
           rig.judge.reset();
           told = rig.table.commit;
+          rig.judge.committed(told);
           undone++;
           break;
         default: {
