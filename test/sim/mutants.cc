@@ -66,6 +66,14 @@ constexpr Mutant kMutants[] = {
     {"count_older_epochs", "quorum", "copies of older epochs are counted before the epoch start is (S14)"},
     {"ack_before_sync_at_follower", "quorum", "a follower acknowledges what is not durable (S5)"},
     {"open_before_sync", "quorum", "a follower says that it has what is not durable (S5)"},
+    {"judge_committed_only", "quorum", "a write is judged by what is committed, not by the end of the log"},
+    {"refusal_does_not_wait", "quorum", "a refusal tells of what may yet be lost (S24)"},
+    {"repeat_answers_early", "quorum", "a repeat is answered before what it repeats is committed (S23)"},
+    {"answer_before_judged_by", "quorum", "what puts nothing into the log is answered at once (S24)"},
+    {"series_not_recorded", "quorum", "a record does not say whose write it was (S23)"},
+    {"judge_before_the_store_shows", "quorum", "a new leader judges by a store that is behind its log"},
+    {"judge_not_reset", "quorum", "a new leadership judges by what a former one did not get into the log"},
+    {"judge_not_cut", "quorum", "what was judged and not taken by the store is judged by"},
     {"read_without_lease", "quorum", "a leader reads whatever its lease says (S7)"},
 };
 

@@ -60,10 +60,9 @@ void QuorumNode::open() {
   beacons_->set_peers(std::move(peers));
   session_ = world_.coord.open(host_.process);
   governments_ = std::make_unique<coord::Governments>(*session_, world_.layout);
-  replicas_.resize(world_.chaos().partitions);
+  for (size_t p = 0; p < world_.chaos().partitions; ++p) replicas_.push_back(std::make_unique<Replica>(*this));
   for (size_t p = 0; p < replicas_.size(); ++p) {
-    auto& r = replicas_[p];
-    r.node = this;
+    auto& r = *replicas_[p];
     r.partition = p;
     r.id = world_.partition_id(p);
     for (const auto& v : world_.voters(p))
@@ -83,12 +82,12 @@ void QuorumNode::open() {
   session_->on_event([this](coord::Event event) {
     if (event == coord::Event::expired)
       for (auto& r : replicas_)
-        if (r.machine) run(r, [&](Out& out) { r.machine->elect(at(), election::VotesLost{}, out); });
+        if (r->machine) run(*r, [&](Out& out) { r->machine->elect(at(), election::VotesLost{}, out); });
     if (event == coord::Event::connected) governments_->connected();
   });
   governments_->listen(QuorumWorld::kDistribution, [this] {
     for (auto& r : replicas_)
-      if (r.machine) run(r, [&](Out& out) { r.machine->elect(at(), election::Rung{}, out); });
+      if (r->machine) run(*r, [&](Out& out) { r->machine->elect(at(), election::Rung{}, out); });
   });
   world_.network.listen(host_.process, [this](const std::string&, const std::any& request, Network::Reply reply) {
     serve(request, std::move(reply));
@@ -113,12 +112,12 @@ void QuorumNode::begin(Replica& r) {
 
 bool QuorumNode::ready() const {
   return std::all_of(replicas_.begin(), replicas_.end(),
-                     [](const Replica& r) { return r.assignment.none() || r.machine != nullptr; });
+                     [](const auto& r) { return r->assignment.none() || r->machine != nullptr; });
 }
 
 QuorumNode::Replica* QuorumNode::find(const model::PartitionId& id) {
   const auto p = world_.find(id);
-  return p && replicas_[*p].machine ? &replicas_[*p] : nullptr;
+  return p && replicas_[*p]->machine ? replicas_[*p].get() : nullptr;
 }
 
 // --- turns -----------------------------------------------------------------------------------------
@@ -133,7 +132,7 @@ void QuorumNode::turn() {
     });
   news();
   for (auto& r : replicas_)
-    if (r.machine && at() >= r.machine->next_tick()) run(r, [&](Out& out) { r.machine->tick(at(), out); });
+    if (r->machine && at() >= r->machine->next_tick()) run(*r, [&](Out& out) { r->machine->tick(at(), out); });
   if (at() >= engine_tick_) {
     engine_tick_ = at() + kEngineTickEvery;
     engine_->tick();
@@ -143,7 +142,7 @@ void QuorumNode::turn() {
 void QuorumNode::news() {
   if (!beacons_->take_news()) return;
   for (auto& r : replicas_)
-    if (r.machine) run(r, [&](Out& out) { r.machine->elect(at(), election::Tick{}, out); });
+    if (r->machine) run(*r, [&](Out& out) { r->machine->elect(at(), election::Tick{}, out); });
 }
 
 // Effects are performed in order; what they lead to comes behind them.
@@ -163,7 +162,7 @@ void QuorumNode::run(Replica& r, const std::function<void(Out&)>& fn) {
 }
 
 void QuorumNode::resign(size_t partition, const model::AssignmentId& successor) {
-  auto& r = replicas_[partition];
+  auto& r = *replicas_[partition];
   if (r.machine) run(r, [&](Out& out) { r.machine->resign(at(), successor, "asked to", out); });
 }
 
@@ -217,22 +216,25 @@ void QuorumNode::serve(const std::any& request, Network::Reply reply) {
       run(*r, [&](Out& out) { r->machine->ack(at(), *m, out); });
     return;
   }
-  if (const auto* m = std::any_cast<QuorumPut>(&request)) {
-    auto& r = replicas_[m->partition];
+  if (const auto* m = std::any_cast<QuorumWrite>(&request)) {
+    auto& r = *replicas_[m->partition];
     if (!r.machine) return reply(base::fail(Code::unavailable, "not started yet"));
-    return put(r, *m, std::move(reply));
+    return write(r, *m, std::move(reply));
   }
   if (const auto* m = std::any_cast<QuorumGet>(&request)) {
-    auto& r = replicas_[m->partition];
+    auto& r = *replicas_[m->partition];
     if (!r.machine) return reply(base::fail(Code::unavailable, "not started yet"));
     return get(r, *m, std::move(reply));
   }
 }
 
-void QuorumNode::put(Replica& r, const QuorumPut& m, Network::Reply reply) {
+void QuorumNode::write(Replica& r, const QuorumWrite& m, Network::Reply reply) {
   const auto id = next_id_++;
   requests_[id] = {m, std::move(reply)};
-  run(r, [&](Out& out) { r.machine->write(at(), id, m.key.size() + m.value.size() + 40, at() + m.within, out); });
+  size_t bytes = 0;
+  for (const auto& op : m.ops) bytes += op.key.size() + op.value.size() + 60;
+  const auto deadline = at() + std::chrono::milliseconds(m.within_ms);
+  run(r, [&](Out& out) { r.machine->write(at(), id, bytes, deadline, out); });
   if (std::exchange(r.flush_planned, true)) return;
   host_.process.post([this, &r] {
     r.flush_planned = false;
@@ -240,15 +242,25 @@ void QuorumNode::put(Replica& r, const QuorumPut& m, Network::Reply reply) {
   });
 }
 
+// What is committed, and answered, must be seen: the overlay may be behind while it is full.
+base::Status QuorumNode::may_read(const Replica& r) {
+  TRY(r.machine->may_read(at()));
+  if (engine_->visible(r.id) >= r.machine->log().commit()) return base::ok();
+  return base::fail(Code::overloaded, "the index is behind what is committed");
+}
+
 void QuorumNode::get(Replica& r, const QuorumGet& m, Network::Reply reply) {
-  if (const auto may = r.machine->may_read(at()); !may) return reply(base::fail(may.error()));
+  if (const auto may = may_read(r); !may) return reply(base::fail(may.error()));
   const auto found = engine_->get(r.id, m.key);
   if (!found) return reply(base::fail(found.error()));
   world_.scheduler.note("read", host_.id.name, r.partition, m.key,
                         *found ? model::to_string((*found)->version) : "none", r.machine->log().commit().value,
                         engine_->quorum_log(r.id)->visible.value);
   QuorumValue value;
-  if (*found && !(*found)->deleted) value.value = std::string((*found)->value);
+  if (*found && !(*found)->deleted) {
+    value.value = std::string((*found)->value);
+    value.version = (*found)->version;
+  }
   // Whatever comes between the read and its answer, and be it long: the lease is asked again (S7).
   const auto between = host_.process.random().chance(0.05) ? 900'000'000 : 2'000'000;
   host_.process.after(Duration(static_cast<int64_t>(host_.process.random().below(between))), [this, &r, value, reply] {
@@ -347,36 +359,75 @@ void QuorumNode::perform(Replica& r, election::SendRelease& e) {
 
 // --- effects: the log ------------------------------------------------------------------------------
 
-Judged QuorumNode::gather(Replica& r, RequestId request, std::pair<model::Epoch, BatchId> batch, model::Lsn first) {
-  const auto& put = requests_.at(request).put;
-  model::RecordView record;
-  record.op = put.del ? model::Op::del : model::Op::put;
-  record.key = put.key;
-  record.value = put.value;
-  record.version = model::quorum_version(batch.first, first);
-  world_.scheduler.note("gather", host_.id.name, r.partition, put.key, put.del, batch.first.value, first.value);
+CommittedState QuorumNode::committed_state(const Replica& r) {
+  return {[this, &r](std::string_view key) -> base::Result<std::optional<HeldValue>> {
+            TRY_ASSIGN(const auto found, engine_->get(r.id, key));
+            if (!found || found->deleted) return std::optional<HeldValue>();
+            return std::optional(HeldValue{found->version, found->value});
+          },
+          [this, &r](uint64_t client) { return engine_->series(r.id, client); }};
+}
+
+Judged QuorumNode::gather(Replica& r, RequestId id, std::pair<model::Epoch, BatchId> batch, model::Lsn first) {
+  auto& request = requests_.at(id);
+  const auto& m = request.write;
+  r.judge.committed(engine_->visible(r.id));
+  std::vector<model::WriteOp> ops;
+  ops.reserve(m.ops.size());
+  for (const auto& op : m.ops) ops.push_back({op.op, op.key, op.value});
+  const proto::quorum::Write write{
+      m.kind, ops, {m.expect.version, m.expect.value, m.expect.absent}, m.by, m.client, m.series, m.age_ms};
+  const auto verdict = r.judge.judge(write, batch.first, first);
+  const auto note = [&](const char* what, uint64_t lsn) {
+    world_.scheduler.note(what, host_.id.name, r.partition, m.client, m.series, m.ops[0].key, batch.first.value, lsn);
+  };
+  if (const auto* refusal = std::get_if<Refusal>(&verdict)) {
+    note("refuse", refusal->after.value);
+    request.verdict = refusal->error;
+    return {0, 0, refusal->after, false};
+  }
+  if (const auto* repeat = std::get_if<Repeat>(&verdict)) {
+    note("repeat", repeat->after.value);
+    request.verdict = repeat->outcome;
+    request.repeat = true;
+    return {0, 0, repeat->after, true};
+  }
+  const auto& fresh = std::get<NewWrite>(verdict);
+  note("gather", first.value);
+  request.verdict = fresh.outcome;
   auto& payload = r.batches[batch];
   const auto before = payload.size();
-  wire::append_record(payload, record);
-  return {1, payload.size() - before, {}, true};
+  for (const auto& record : fresh.records) wire::append_record(payload, record);
+  return {static_cast<uint32_t>(fresh.records.size()), payload.size() - before, {}, true};
+}
+
+// A new leadership: what a former one judged and did not get into the log is nothing.
+void QuorumNode::begin_judging(Replica& r) {
+  r.judge.reset();
+  r.batches.clear();
 }
 
 void QuorumNode::perform(Replica& r, Build& e) {
   auto payload = std::move(r.batches[{e.epoch, e.batch}]);
   r.batches.erase({e.epoch, e.batch});
+  if (e.kind == model::BlockKind::epoch_start) begin_judging(r);
   base::Result<Leader::Placed> placed = base::fail(Code::unavailable, "the log does not end there");
-  if (engine_->quorum_log(r.id)->end.lsn.next() == e.first) {
+  if (e.kind == model::BlockKind::data && world_.refuses_block()) {
+    placed = base::fail(Code::overloaded, "the store is full for now");
+  } else if (engine_->quorum_log(r.id)->end.lsn.next() == e.first) {
     const auto header = engine_->build(r.id, {e.kind, e.epoch, e.commit}, payload,
                                        [this, &r](const base::Result<model::LogPoint>& point) {
                                          if (point) run(r, [&](Out& out) { r.machine->durable(at(), *point, out); });
                                        });
     if (header) {
+      world_.ledger.built(r.partition, *header, payload);
       r.kept[header->last()] = std::make_shared<const Bytes>(Bytes{*header, payload});
       placed = Leader::Placed{header->first, {header->epoch, header->last(), header->header_crc}, payload.size()};
     } else {
       placed = base::fail(header.error());
     }
   }
+  if (!placed) r.judge.cut(e.first);
   run(r, [&](Out& out) { r.machine->built(at(), e.batch, e.epoch, placed, out); });
 }
 
@@ -506,17 +557,21 @@ void QuorumNode::perform(Replica&, Release& e) { blocks_.erase(e.call); }
 
 // --- effects: clients and people -------------------------------------------------------------------
 
-void QuorumNode::perform(Replica&, Reply& e) {
-  const auto it = requests_.find(e.request);
-  CHECK(it != requests_.end());
-  const auto reply = std::move(it->second.reply);
-  world_.scheduler.note("replied", host_.id.name, it->second.put.partition, it->second.put.key,
+void QuorumNode::perform(Replica& r, Reply& e) {
+  auto node = requests_.extract(e.request);
+  CHECK(!node.empty());
+  auto& request = node.mapped();
+  const auto& m = request.write;
+  world_.scheduler.note("replied", host_.id.name, r.partition, m.client, m.series, m.ops[0].key,
                         e.result ? e.result->last.value : 0);
-  requests_.erase(it);
-  if (e.result)
-    reply(std::any(*e.result));
-  else
-    reply(base::fail(e.result.error()));
+  if (!e.result) return request.reply(base::fail(e.result.error()));
+  if (const auto* refused = std::get_if<base::Error>(&request.verdict)) {
+    if (refused->code == Code::condition_failed) world_.ledger.refused(r.partition, m.ops[0].key, refused->detail);
+    return request.reply(base::fail(*refused));
+  }
+  const auto& outcome = std::get<model::WriteOutcome>(request.verdict);
+  if (const auto fault = world_.ledger.told(r.partition, m.client, m.series, outcome)) world_.violation(*fault);
+  request.reply(std::any(QuorumWritten{outcome, request.repeat}));
 }
 
 void QuorumNode::perform(Replica& r, Faulted& e) {

@@ -3,8 +3,10 @@
 
 #include <any>
 #include <deque>
+#include <variant>
 
 #include "lib/coord/governments.h"
+#include "lib/proto/quorum_judge.h"
 #include "lib/proto/quorum_replica.h"
 #include "lib/store/data_dir.h"
 #include "test/sim/quorum_world.h"
@@ -16,7 +18,7 @@ class QuorumNode {
   QuorumNode(QuorumWorld& world, QuorumHost& host);
   ~QuorumNode();
 
-  proto::QuorumReplica* replica(size_t partition) { return replicas_[partition].machine.get(); }
+  proto::QuorumReplica* replica(size_t partition) { return replicas_[partition]->machine.get(); }
   store::Engine& engine() { return *engine_; }
   bool ready() const;
   void resign(size_t partition, const model::AssignmentId& successor);
@@ -33,11 +35,13 @@ class QuorumNode {
     BytesPtr bytes;
   };
   struct Replica final : proto::quorum::Gatherer {
+    explicit Replica(QuorumNode& to) : node(to), judge(to.committed_state(*this)) {}
     proto::quorum::Judged gather(proto::quorum::RequestId request, proto::quorum::BatchId batch, model::Epoch epoch,
                                  model::Lsn first) override {
-      return node->gather(*this, request, {epoch, batch}, first);
+      return node.gather(*this, request, {epoch, batch}, first);
     }
-    QuorumNode* node = nullptr;
+    QuorumNode& node;
+    proto::quorum::Judge judge;
     size_t partition = 0;
     model::PartitionId id;
     model::AssignmentId assignment;
@@ -47,8 +51,11 @@ class QuorumNode {
     bool flush_planned = false;
   };
   struct Request {
-    QuorumPut put;
+    QuorumWrite write;
     Network::Reply reply;
+    // What it came to, once it was judged; the answer, when all that this rests on is committed.
+    std::variant<std::monostate, base::Error, model::WriteOutcome> verdict{};
+    bool repeat = false;
   };
   using Out = proto::quorum::ReplicaEffects;
 
@@ -59,7 +66,10 @@ class QuorumNode {
   void serve(const std::any& request, Network::Reply reply);
   proto::quorum::Judged gather(Replica& r, proto::quorum::RequestId request,
                                std::pair<model::Epoch, proto::quorum::BatchId> batch, model::Lsn first);
-  void put(Replica& r, const QuorumPut& m, Network::Reply reply);
+  proto::quorum::CommittedState committed_state(const Replica& r);
+  void write(Replica& r, const QuorumWrite& m, Network::Reply reply);
+  base::Status may_read(const Replica& r);
+  void begin_judging(Replica& r);
   void get(Replica& r, const QuorumGet& m, Network::Reply reply);
   Instant at() { return host_.process.now(); }
   proto::beacon::Now now() { return {at(), host_.process.wall_ms()}; }
@@ -110,7 +120,7 @@ class QuorumNode {
   std::unique_ptr<proto::Beacons> beacons_;
   std::unique_ptr<coord::Session> session_;
   std::unique_ptr<coord::Governments> governments_;
-  std::vector<Replica> replicas_;
+  std::vector<std::unique_ptr<Replica>> replicas_;
   std::deque<std::pair<Replica*, proto::quorum::ReplicaEffect>> effects_;
   bool performing_ = false;
   uint64_t next_id_ = 1;

@@ -1,5 +1,12 @@
 // QuorumWorld: quorum tables as a whole under faults, from one seed: partition servers with the real machines and the
-// real store, a coordination service, clients that put and get.
+// real store, a coordination service, clients.
+//
+// Clients put, delete, swap, increment, append and write batches, each write with its series; whose answer was lost, or
+// says that it may be tried again, sends the same again, to whatever server. Copies of requests come out later, too:
+// at other servers, long after, also when the client has its answer and has moved on (S25).
+//
+// Keys: k… every value is written once; v few values, so that one comes back (no swap by version there); n… counters;
+// s… what is appended to.
 //
 // A run: set up; for a while clients work and faults strike; then the faults stop, and within a bound every partition
 // has a leader that takes writes; then all replicas hold the same.
@@ -7,9 +14,11 @@
 // Checked all the time
 //   * no two servers hold a valid lease for a partition at one instant of the world (S7)
 //   * what two replicas call committed is one history (S1, S2, S14)
+//   * a request has one outcome, whoever is told, and however often (S23)
 // and at the end
 //   * each key's history is linearizable; what was acknowledged is there (S16, S18)
 //   * logs and contents of all replicas are the same
+//   * the log is what the requests ask for, one after the other, each once at most (quorum_ledger.h)
 #pragma once
 
 #include <map>
@@ -28,6 +37,7 @@
 #include "test/sim/disk.h"
 #include "test/sim/executor.h"
 #include "test/sim/network.h"
+#include "test/sim/quorum_ledger.h"
 #include "test/sim/seeds.h"
 #include "test/support/linear.h"
 
@@ -36,6 +46,9 @@ namespace cantle::sim {
 struct QuorumChaos {
   bool kill = false, power = false, crash_at_effect = false, pause = false, cut = false, lossy = false;
   bool coord_faults = false, coord_outage = false, fail_sync = false, slow_disk = false, resign = false;
+  bool small_store = false;   // of little room: its overlay is full now and then
+  bool refuse_block = false;  // the store takes a block of the leader's not, now and then, as when it is full
+  bool copies = true;         // of requests
   size_t servers = 3, partitions = 1, clients = 3, keys = 5;
   proto::quorum::Pipeline pipeline = proto::quorum::Pipeline::chain;
   Duration lasts = 6s;
@@ -59,12 +72,10 @@ struct QuorumHost {
   std::unique_ptr<QuorumNode> node;
 };
 
-// A client's request and its answer.
-struct QuorumPut {
-  size_t partition = 0;
-  std::string key, value;
-  bool del = false;
-  Duration within{};
+// Of a QuorumWrite, and of a read.
+struct QuorumWritten {
+  model::WriteOutcome outcome;
+  bool repeat = false;
 };
 struct QuorumGet {
   size_t partition = 0;
@@ -72,6 +83,7 @@ struct QuorumGet {
 };
 struct QuorumValue {
   std::optional<std::string> value;
+  model::Version version{};
 };
 
 class QuorumWorld {
@@ -106,6 +118,7 @@ class QuorumWorld {
   const model::PartitionId& partition_id(size_t partition) const { return ids_[partition]; }
   std::optional<size_t> find(const model::PartitionId& id) const;
   void committed(const QuorumHost& host, size_t partition, const model::LogPoint& point);
+  bool refuses_block() { return striking_ && chaos_.refuse_block && random_.chance(0.03); }
   const QuorumChaos& chaos() const { return chaos_; }
 
   Scheduler scheduler;
@@ -116,18 +129,39 @@ class QuorumWorld {
   coord::Layout layout{"c"};
   model::ClusterUuid cluster;
   model::TableUuid table;
+  QuorumLedger ledger;
   std::vector<std::unique_ptr<QuorumHost>> hosts;
 
  private:
+  // A write under way: sent until there is an answer to it.
+  struct Writing {
+    QuorumWrite write;
+    Instant begun{}, sent{};
+    bool maybe = false;           // one that was sent before, or a copy, may yet take effect
+    std::vector<size_t> history;  // its places in operations_, one a key
+  };
   struct Client {
     Client(Scheduler& s, const std::string& name) : process(s, name, "client") {}
     Process process;
     std::string at;  // the server that it asks
-    uint64_t number = 0, puts = 0;
+    uint64_t number = 0, values = 0, series = 0;
+    Writing writing;
+    std::map<std::string, QuorumValue> seen;
   };
   void plan(Client& client);
   void act(Client& client);
-  void ended(Client& client, size_t operation, const Network::Answer& answer);
+  void read(Client& client, size_t partition);
+  void got(Client& client, size_t operation, const Network::Answer& answer);
+  QuorumWrite draw_write(Client& client, size_t partition);
+  void draw_swap(Client& client, QuorumWrite& write);
+  void note_begin(Client& client);
+  void send(Client& client);
+  void send_copies(Client& client);
+  void ended(Client& client, const Network::Answer& answer);
+  void done(Client& client, const QuorumWritten& written);
+  void refused(Client& client);
+  std::string fresh_value(Client& client);
+  std::string any_server() { return hosts[random_.below(hosts.size())]->id.name; }
   void check_history();
   void check();
   bool leased(QuorumHost& host, size_t partition);
@@ -142,7 +176,6 @@ class QuorumWorld {
   base::SeededRandom random_;
   std::vector<model::PartitionId> ids_;
   std::vector<model::Voters> voters_;
-  std::vector<std::map<model::Lsn, uint32_t>> history_;  // checksum of the block that ends there, once committed
   std::vector<std::unique_ptr<Client>> clients_;
   std::vector<linear::Operation> operations_;
   bool striking_ = false, asking_ = false;

@@ -1,0 +1,92 @@
+// Ledger: what the clients of QuorumWorld asked for, what they were told, and what the logs say of it.
+//
+// Use
+//   ledger.asked(write);                          // before a client first sends it
+//   ledger.built(header, payload);                // each block that a leader put into its log
+//   ledger.told(partition, client, series, outcome);   // an answer left a server, to whichever copy of the request
+//   ledger.refused(partition, key, version);      // a condition was said to have failed, with what was there
+//   ledger.check(partition, end);                 // at the end: the log that all replicas have ends there
+//
+// Checked: one request has one outcome, whoever is told (at once); and, in check(), by going through the log from its
+// beginning:
+//   * each record is what its request asks for in the state that the log leads to (a cas only as its condition holds),
+//     so that a counter is the sum of its increments
+//   * of each (client, series) there is one group of records, in one block, and somebody asked for it (S23)
+//   * what was told stands where it was told to
+//   * what a refusal told of was committed (S24)
+//   * what anybody called committed is in it (S2)
+#pragma once
+
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "lib/model/block.h"
+#include "lib/model/client_messages.h"
+#include "lib/model/record.h"
+#include "lib/model/series.h"
+
+namespace cantle::sim {
+
+// A client's write, as it is sent.
+struct QuorumWrite {
+  struct Op {
+    model::Op op = model::Op::put;
+    std::string key, value;
+  };
+  size_t partition = 0;
+  model::WriteKind kind = model::WriteKind::write;
+  std::vector<Op> ops;
+  model::Expect expect;  // cas
+  int64_t by = 1;        // incr
+  uint64_t client = 0, series = 0, series_low = 0, age_ms = 0;
+  int64_t within_ms = 0;
+};
+
+class QuorumLedger {
+ public:
+  explicit QuorumLedger(size_t partitions) : partitions_(partitions) {}
+
+  using Fault = std::optional<std::string>;
+  void asked(const QuorumWrite& write);
+  void built(size_t partition, const model::BlockHeader& header, std::string payload);
+  Fault told(size_t partition, uint64_t client, uint64_t series, const model::WriteOutcome& outcome);
+  // `version`: in hex, as it was told; empty: the key was not there.
+  void refused(size_t partition, const std::string& key, const std::string& version);
+  Fault committed(size_t partition, const model::LogPoint& point);
+  Fault check(size_t partition, const model::LogPoint& end);
+  // What the log comes to, once check() found nothing: key → (version, value); deleted ones are not there.
+  struct Held {
+    model::Version version;
+    std::string value;
+    friend bool operator==(const Held&, const Held&) = default;
+  };
+  using Contents = std::map<std::string, Held>;
+  const Contents& contents(size_t partition) const { return partitions_[partition].contents; }
+
+ private:
+  using Name = std::pair<uint64_t, uint64_t>;  // client, series
+  struct Built {
+    model::BlockHeader header;
+    std::string payload;
+  };
+  struct Partition {
+    std::map<std::pair<model::Lsn, uint32_t>, Built> built;  // by last LSN and header checksum
+    std::map<model::Lsn, uint32_t> committed;                // checksum of the block that ends there
+    std::map<Name, model::WriteOutcome> told;
+    std::set<std::pair<std::string, std::string>> refused;  // key, version
+    Contents contents;
+    std::map<Name, model::WriteOutcome> written;
+    std::set<std::pair<std::string, std::string>> versions;  // key, version
+  };
+  Fault replay(Partition& p, size_t partition, const Built& block);
+  Fault apply(Partition& p, size_t partition, const model::BlockHeader& header,
+              const std::vector<model::Record>& group);
+
+  std::vector<Partition> partitions_;
+  std::map<Name, QuorumWrite> asked_;
+};
+
+}  // namespace cantle::sim

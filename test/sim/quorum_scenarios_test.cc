@@ -1,0 +1,234 @@
+// Scenarios of quorum tables' writes, each forced in a small quiet world (design/scenarios.md).
+#include <gtest/gtest.h>
+
+#include <optional>
+
+#include "test/sim/quorum_node.h"
+#include "test/sim/quorum_world.h"
+
+namespace cantle::sim {
+namespace {
+
+using base::Code;
+
+// p1, p2, p3 with one partition, and a client that a test speaks for.
+class QuorumScenario : public testing::Test {
+ protected:
+  using Answer = std::optional<base::Result<QuorumWritten>>;
+
+  void SetUp() override {
+    world.set_up();
+    ASSERT_EQ(world.violated(), "");
+    leader = world.leader(0);
+    ASSERT_NE(leader, nullptr);
+  }
+  void TearDown() override {
+    world.start_clients();  // theirs is the last word on whether writes go through
+    world.finish();
+    EXPECT_EQ(world.violated(), "");
+  }
+  static QuorumChaos quiet() {
+    QuorumChaos c;
+    c.copies = false;
+    return c;
+  }
+
+  QuorumWrite incr(const std::string& key, int64_t by) {
+    auto w = write(key, "");
+    w.kind = model::WriteKind::incr;
+    w.by = by;
+    world.ledger.asked(w);
+    return w;
+  }
+  QuorumWrite put(const std::string& key, const std::string& value) {
+    auto w = write(key, value);
+    world.ledger.asked(w);
+    return w;
+  }
+  // If the key is not there.
+  QuorumWrite add(const std::string& key, const std::string& value) {
+    auto w = write(key, value);
+    w.kind = model::WriteKind::cas;
+    w.expect.absent = true;
+    world.ledger.asked(w);
+    return w;
+  }
+
+  // Sends it; its answer comes into the slot.
+  void send(const QuorumHost& to, const QuorumWrite& write, Answer* answer) {
+    world.network.call(client, to.id.name + "/partd", write, 3s, [answer](const Network::Answer& a) {
+      if (a)
+        *answer = std::any_cast<const QuorumWritten&>(*a);
+      else
+        *answer = base::fail(a.error());
+    });
+  }
+  base::Result<QuorumWritten> sent(const QuorumHost& to, const QuorumWrite& write) {
+    Answer answer;
+    send(to, write, &answer);
+    EXPECT_TRUE(world.wait([&] { return answer.has_value(); }, 5s));
+    return answer ? *answer : base::fail(Code::cancelled, "never answered");
+  }
+  std::optional<std::string> read(const QuorumHost& from, const std::string& key) {
+    const auto found = from.node->engine().get(world.partition_id(0), key);
+    EXPECT_TRUE(found.has_value());
+    if (!found || !*found || (*found)->deleted) return std::nullopt;
+    return std::string((*found)->value);
+  }
+  QuorumHost* new_leader() {
+    QuorumHost* now = nullptr;
+    EXPECT_TRUE(world.wait(
+        [&] {
+          now = world.leader(0);
+          return now != nullptr && now != leader;
+        },
+        15s))
+        << world.describe();
+    return now;
+  }
+  void cut_off(const QuorumHost& host) {
+    for (const auto& other : world.hosts)
+      if (other.get() != &host) world.network.cut_both(host.id.name, other->id.name);
+  }
+  model::Lsn end_of(const QuorumHost& host) { return host.node->engine().quorum_log(world.partition_id(0))->end.lsn; }
+
+  QuorumWorld world{1, quiet()};
+  Process client{world.scheduler, "c0", "client"};
+  QuorumHost* leader = nullptr;
+
+ private:
+  QuorumWrite write(const std::string& key, const std::string& value) {
+    QuorumWrite w;
+    w.ops.push_back({model::Op::put, key, value});
+    w.client = 77;
+    w.series = w.series_low = ++series_;
+    w.within_ms = 900;
+    return w;
+  }
+  uint64_t series_ = 0;
+};
+
+// The answer is lost with the leader; what is sent again to the next one gets it, and is not done again.
+TEST_F(QuorumScenario, sim_s23_what_is_sent_again_after_a_failover_is_done_once) {
+  ASSERT_TRUE(sent(*leader, incr("n9", 5)).has_value());
+  const auto write = incr("n9", 7);
+  Answer lost;
+  world.network.cut(leader->id.name, "c0");  // the answer
+  send(*leader, write, &lost);
+  ASSERT_TRUE(world.wait([&] { return read(*leader, "n9") == "12"; }, 2s));
+  world.kill(*leader);
+  auto* next = new_leader();
+  ASSERT_NE(next, nullptr);
+  world.network.heal();
+  const auto first = sent(*next, write), second = sent(*next, write);
+  ASSERT_TRUE(first.has_value() && second.has_value());
+  EXPECT_TRUE(first->repeat && second->repeat);
+  EXPECT_EQ(first->outcome.value, 12);
+  EXPECT_EQ(first->outcome, second->outcome);
+  EXPECT_EQ(read(*next, "n9"), "12");
+  EXPECT_FALSE(lost && lost->has_value());
+}
+
+// A repeat of what is under way is answered with it, and not before.
+TEST_F(QuorumScenario, sim_s23_a_repeat_of_what_is_under_way_waits_for_it) {
+  const auto write = incr("n9", 3);
+  cut_off(*leader);
+  Answer one, two;
+  const auto before = end_of(*leader);
+  send(*leader, write, &one);
+  send(*leader, write, &two);
+  ASSERT_TRUE(world.wait([&] { return end_of(*leader) > before; }, 100ms));
+  world.scheduler.run_for(50ms);
+  EXPECT_FALSE(one || two);
+  EXPECT_EQ(end_of(*leader).value, before.value + 1);
+  world.network.heal();
+  ASSERT_TRUE(world.wait([&] { return one && two; }, 3s));
+  ASSERT_TRUE(one->has_value() && two->has_value());
+  EXPECT_EQ((*one)->outcome, (*two)->outcome);
+  EXPECT_NE((*one)->repeat, (*two)->repeat);
+  EXPECT_EQ(read(*leader, "n9"), "3");
+}
+
+// A condition is judged by what is under way, and the refusal waits for it: here it is lost, and so it was never told.
+TEST_F(QuorumScenario, sim_s24_a_refusal_tells_of_nothing_that_may_be_lost) {
+  const auto first = put("k9", "lost"), second = add("k9", "mine");
+  cut_off(*leader);
+  Answer one, two;
+  const auto before = end_of(*leader);
+  send(*leader, first, &one);
+  ASSERT_TRUE(world.wait([&] { return end_of(*leader) > before; }, 100ms));
+  send(*leader, second, &two);
+  auto* next = new_leader();
+  ASSERT_NE(next, nullptr);
+  ASSERT_TRUE(world.wait([&] { return one && two; }, 5s));
+  EXPECT_EQ(one->error().code, Code::outcome_unknown);
+  ASSERT_FALSE(two->has_value());
+  EXPECT_NE(two->error().code, Code::condition_failed);
+  EXPECT_NE(two->error().code, Code::outcome_unknown);  // it put nothing into the log
+  world.network.heal();
+  ASSERT_TRUE(sent(*next, second).has_value());
+  EXPECT_EQ(read(*next, "k9"), "mine");
+  // What was cut from the log is gone with whoever judged by it: that series is new.
+  ASSERT_TRUE(world.wait([&] { return end_of(*leader) == end_of(*next); }, 5s)) << world.describe();
+  const auto again = sent(*next, first);
+  ASSERT_TRUE(again.has_value());
+  EXPECT_FALSE(again->repeat);
+}
+
+// A leader that lost its leadership and has it again judges by nothing that was cut meanwhile.
+TEST_F(QuorumScenario, who_leads_again_judges_by_what_is_in_the_log_now) {
+  cut_off(*leader);
+  const auto lost = incr("n9", 100);
+  Answer one;
+  const auto before = end_of(*leader);
+  send(*leader, lost, &one);
+  ASSERT_TRUE(world.wait([&] { return end_of(*leader) > before; }, 100ms));
+  auto* next = new_leader();
+  ASSERT_NE(next, nullptr);
+  world.network.heal();
+  ASSERT_TRUE(sent(*next, incr("n9", 1)).has_value());
+  ASSERT_TRUE(world.wait([&] { return end_of(*leader) == end_of(*next); }, 5s)) << world.describe();
+  world.scheduler.run_for(6s);  // who resigned rests
+  for (const auto& voter : world.voters(0))
+    if (voter.server == leader->id) next->node->resign(0, voter.assignment);
+  ASSERT_TRUE(world.wait([&] { return world.leader(0) == leader; }, 10s)) << world.describe();
+  const auto more = sent(*leader, incr("n9", 1));
+  ASSERT_TRUE(more.has_value());
+  EXPECT_EQ(more->outcome.value, 2);
+}
+
+// A copy that comes when its client has long had the answer, and written other things, changes nothing.
+TEST_F(QuorumScenario, sim_s25_a_late_copy_changes_nothing) {
+  const auto late = put("k9", "old");
+  const auto first = sent(*leader, late);
+  ASSERT_TRUE(first.has_value());
+  ASSERT_TRUE(sent(*leader, put("k9", "new")).has_value());
+  const auto again = sent(*leader, late);
+  ASSERT_TRUE(again.has_value());
+  EXPECT_TRUE(again->repeat);
+  EXPECT_EQ(again->outcome, first->outcome);
+  // 64 numbers on it is no longer remembered, and refused for that.
+  for (uint64_t i = 0; i < model::kSeriesWindow; ++i) ASSERT_TRUE(sent(*leader, put("k8", "x")).has_value());
+  const auto much_later = sent(*leader, late);
+  ASSERT_FALSE(much_later.has_value());
+  EXPECT_EQ(much_later.error().code, Code::series_old);
+  EXPECT_EQ(read(*leader, "k9"), "new");
+}
+
+// What a server remembers of series survives it, and is the same on the one that comes after it.
+TEST_F(QuorumScenario, series_survive_all_servers) {
+  const auto write = incr("n9", 4);
+  const auto first = sent(*leader, write);
+  ASSERT_TRUE(first.has_value());
+  for (const auto& host : world.hosts) world.power_cut(*host);
+  world.scheduler.run_for(10ms);
+  for (const auto& host : world.hosts) world.start(*host);
+  ASSERT_TRUE(world.wait([&] { return world.leader(0) != nullptr; }, 15s)) << world.describe();
+  const auto again = sent(*world.leader(0), write);
+  ASSERT_TRUE(again.has_value());
+  EXPECT_TRUE(again->repeat);
+  EXPECT_EQ(again->outcome, first->outcome);
+}
+
+}  // namespace
+}  // namespace cantle::sim
