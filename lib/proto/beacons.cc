@@ -57,6 +57,7 @@ Beacons::Peer* Beacons::meet(const ServerId& server, Incarnation life) {
   if (life == peer.life) return &peer;
   Peer anew;
   anew.life = life;
+  if (peer.life.value != 0) anew.told_from = stamp_ + 1;  // to one that was not known all was said
   anew.promised_before = std::max(peer.promised_before, peer.promised_until);
   anew.clock_offset_ms = peer.clock_offset_ms;
   peer = std::move(anew);
@@ -130,8 +131,9 @@ void Beacons::answered(const Now& now, const model::QuorumBeaconReply& reply) {
     const auto from = MUTANT("lease_from_answer") ? now.at : sent->at;
     peer->granted_until = std::max(peer->granted_until, from + kPromise - drift(kPromise));
   }
+  // A beacon that was sent when an earlier life of it was known says nothing that that one had heard.
   for (auto& [partition, telling] : telling_)
-    if (reply.stamp >= telling.since) telling.heard[reply.from] = reply.incarnation;
+    if (reply.stamp >= std::max(telling.since, peer->told_from)) telling.heard[reply.from] = reply.incarnation;
 }
 
 void Beacons::accepted_by(const ServerId& server, Incarnation life, const PartitionId& partition, Epoch epoch) {

@@ -130,6 +130,7 @@ class Beacons {
   };
   struct Peer {
     model::Incarnation life;
+    uint64_t told_from = 0;  // the first stamp whose beacon was sent to this life
     // what it grants this server
     uint64_t answered_stamp = 0;
     base::Instant granted_until, answered_at;

@@ -268,6 +268,20 @@ TEST(Beacons, a_release_is_told_again_to_a_new_life) {
   EXPECT_TRUE(w.send().released.empty());
 }
 
+// A beacon says nothing of what the life before had heard; the new one answers it, and has heard nothing.
+TEST(Beacons, a_new_life_that_answers_a_beacon_meant_for_the_one_before_is_told_the_release) {
+  Pair w;
+  w.a.release(w.now, {kP, {3}, {}});
+  w.exchange();
+  const auto without = w.send();
+  ASSERT_TRUE(without.released.empty());
+  w.a.answered(w.at(), {{"b"}, {21}, {10}, without.stamp, 0, {}});
+  const auto with = w.send();
+  EXPECT_EQ(with.released.size(), 1U);
+  w.a.answered(w.at(), {{"b"}, {21}, {10}, with.stamp, 0, {}});
+  EXPECT_TRUE(w.send().released.empty());
+}
+
 TEST(Beacons, an_older_release_does_not_undo_what_was_accepted_since) {
   Pair w;
   w.obey({5});
