@@ -453,6 +453,10 @@ void QuorumNode::perform(Replica& r, Truncate& e) {
 }
 
 void QuorumNode::perform(Replica& r, Commit& e) {
+  // A leader counts itself (S5); a follower may be told before it is durable here.
+  if (r.machine->serving() && e.lsn > engine_->quorum_log(r.id)->durable.lsn)
+    world_.violation(host_.id.name + " leads and commits LSN " + to_string(e.lsn) +
+                     ", which is not durable on it (S5)");
   if (const auto point = engine_->point_at(r.id, e.lsn)) world_.committed(host_, r.partition, *point);
   const auto done = engine_->commit(r.id, e.lsn);
   if (!done) world_.violation(host_.id.name + " cannot commit: " + to_string(done.error()));
