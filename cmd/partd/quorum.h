@@ -222,7 +222,7 @@ class Quorum {
 
   // quorum_client.cc
   proto::quorum::Judged gather(Replica& r, proto::quorum::RequestId request, const BatchKey& batch, model::Lsn first);
-  void begin_judging(Replica& r);
+  void begin_judging(Replica& r, model::Lsn start);
   void flush_soon(Replica& r);
   void elsewhere(const model::Partition& p, std::string_view method, std::string_view params, model::TxnSeq txnseq,
                  bool hop, base::Duration timeout, rpc::Responder responder);

@@ -68,10 +68,10 @@ void Quorum::write(wire::WriteRequest& request, std::string_view method, rpc::Re
 }
 
 // A new leadership: what a former one judged and did not get into the log is nothing.
-void Quorum::begin_judging(Replica& r) {
+void Quorum::begin_judging(Replica& r, model::Lsn start) {
   r.judge.reset();
   r.batches.clear();
-  r.judged_from = {};
+  r.judged_from = start;
 }
 
 proto::quorum::Judged Quorum::gather(Replica& r, proto::quorum::RequestId id, const BatchKey& batch, model::Lsn first) {

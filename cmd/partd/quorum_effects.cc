@@ -120,7 +120,7 @@ void Quorum::perform(Replica& r, election::SendRelease& e) {
 void Quorum::perform(Replica& r, Build& e) {
   std::string payload;
   if (auto node = r.batches.extract({e.epoch, e.batch}); !node.empty()) payload = std::move(node.mapped());
-  if (e.kind == model::BlockKind::epoch_start) begin_judging(r);
+  if (e.kind == model::BlockKind::epoch_start) begin_judging(r, e.first);
   base::Result<Leader::Placed> placed = base::fail(Code::unavailable, "the log does not end there");
   if (engine_.log_end(r.partition)->lsn.next() == e.first) {
     CRASH_POINT("partd.before_build");
@@ -173,6 +173,7 @@ void Quorum::perform(Replica& r, Commit& e) {
   if (const auto done = engine_.commit(r.partition, e.lsn); !done)
     base::log(base::Level::error, "commit",
               {{"partition", to_string(r.partition)}, {"lsn", e.lsn.value}, {"error", to_string(done.error())}});
+  flush_soon(r);  // there may be room for writes that wait
 }
 
 // --- other replicas --------------------------------------------------------------------------------

@@ -117,6 +117,7 @@ void Leader::answer_later(const InBlock& request, Effects& out) {
 
 void Leader::flush(Instant now, Effects& out) {
   now_ = now;
+  take_waiting(out);
   if (batch_) close_batch(out);
 }
 
@@ -129,6 +130,7 @@ void Leader::close_batch(Effects& out) {
 }
 
 void Leader::take_waiting(Effects& out) {
+  if (!std::exchange(take_waiting_, false) || stopped_) return;
   bool any = false;
   while (!waiting_.empty() && takes_writes()) {
     gather(waiting_.front(), out);
@@ -207,7 +209,9 @@ void Leader::commit(Instant now, Effects& out) {
     peer.notice = now + kNoticeAfter;
     peer.notice_every = kNoticeRepeat;
   }
-  take_waiting(out);
+  // Not now: they are judged by the store, which has not heard of this commit yet.
+  take_waiting_ = !waiting_.empty();
+  if (MUTANT("take_waiting_at_commit")) take_waiting(out);
 }
 
 // --- time ----------------------------------------------------------------------------------------
@@ -237,6 +241,7 @@ void Leader::expire(Instant now, Effects& out) {
 void Leader::tick(Instant now, Effects& out) {
   now_ = now;
   if (stopped_) return;
+  take_waiting(out);
   expire(now, out);
   for (auto& peer : peers_)
     if (peer.state == PeerState::waiting && now >= peer.again) open(peer, out);
@@ -265,6 +270,7 @@ void Leader::tick(Instant now, Effects& out) {
 Instant Leader::next_tick() const {
   constexpr auto kIdle = std::chrono::milliseconds(100);
   Instant next = now_ + kIdle;
+  if (take_waiting_) return now_;
   if (!waiting_.empty() || !requests_.empty()) next = std::min(next, std::max(expire_at_, now_));
   for (const auto& peer : peers_) {
     if (peer.state == PeerState::waiting) next = std::min(next, peer.again);

@@ -4,9 +4,8 @@
 // Use
 //   Leader leader(self, epoch, voters, log, gatherer, pipeline);
 //   leader.begin(now, out);                        // after the government was won: the epoch start
-//   leader.write(now, request, bytes, deadline, out);  leader.flush(now, out);   // at the end of a turn
-//   leader.durable(now, out);                      // after log.durable(…)
-//   leader.acked(now, ack, out) …
+//   leader.write(now, request, bytes, deadline, out);  leader.flush(now, out);   // at the end of a turn, after a
+//   Commit leader.durable(now, out);                      // after log.durable(…) leader.acked(now, ack, out) …
 //   leader.stop(error, out);                       // resigned or deposed: every request is answered
 // It lives as long as the epoch; a renewal is a new Leader.
 //
@@ -20,6 +19,8 @@
 //   * Committed is what is durable on a majority of the voters, the leader among them, and not before the epoch start
 //   is
 //     (S14); an acknowledgement counts only with the checksum of the block that was sent.
+//   * A write is gathered only when the Commit before it has been performed: what it is judged by is in the store, or
+//     was gathered in this epoch.
 //   * Every write() ends with one Reply: ok only once committed; outcome_unknown once it is in a block; else it did not
 //     happen. One that puts nothing into the log is answered when what it was judged by is committed (S24).
 //   * A replica's error, silence or nonsense never fails a write that a majority has.
@@ -75,6 +76,7 @@ class Leader {
   void begin(base::Instant now, Effects& out);
   // `bytes`: about what it puts into the log.
   void write(base::Instant now, RequestId request, size_t bytes, base::Instant deadline, Effects& out);
+  // Closes the open block; and takes what waits outside the log, if there is room now.
   void flush(base::Instant now, Effects& out);
   // What Build led to: where the block stands, or why there is none.
   struct Placed {
@@ -185,6 +187,7 @@ class Leader {
   uint64_t generation_ = 0;
   std::optional<model::Lsn> start_;  // LSN of the epoch start
   bool serving_ = false, stopped_ = false;
+  bool take_waiting_ = false;  // there may be room for what waits outside the log
   BatchId last_batch_ = 0;
   std::optional<BatchId> starting_;  // the epoch start's batch
   std::optional<Gathered> batch_;

@@ -126,7 +126,7 @@ void Leader::start_sending(Instant now, Peer& peer, const LogPoint& from, Effect
   peer.notice_every = kNoticeRepeat;
   commit(now, out);
   go_on(now, peer, out);
-  take_waiting(out);  // a majority may be back
+  take_waiting_ = !waiting_.empty();  // a majority may be back
 }
 
 bool Leader::kept_from(const Lsn& first) const {

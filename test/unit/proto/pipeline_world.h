@@ -127,11 +127,14 @@ class PipelineWorld {
   struct Node final : Gatherer {
     // Every seventh request puts nothing into the log: what it was judged by is all that is in the log before it.
     Judged gather(RequestId request, BatchId batch, model::Epoch epoch, model::Lsn first) override {
+      if (performed_commit < started) early = true;
       if (request % 7 == 0) return {0, 0, judged[request] = model::Lsn{first.value - 1}, request % 2 == 0};
       batches[{epoch, batch}].push_back(request);
       return {1, 100, {}, true};
     }
     std::map<RequestId, model::Lsn> judged;
+    model::Lsn started, performed_commit;  // its newest epoch start; what the store was told
+    bool early = false;
     size_t at = 0;
     model::Hop hop;
     bool alive = false;
@@ -348,6 +351,7 @@ class PipelineWorld {
   // --- effects
   void perform(Node& n, Effects& effects) {
     const auto life = n.life;
+    if (n.early) violate("a write was judged before the store had what the leader took over");
     for (auto& e : effects) {
       if (!n.alive || n.life != life) return;
       std::visit([&](auto& x) { perform(n, x); }, e);
@@ -356,7 +360,10 @@ class PipelineWorld {
   void perform(Node& n, Build& e) {
     auto writes = std::move(n.batches[{e.epoch, e.batch}]);
     n.batches.erase({e.epoch, e.batch});
-    if (e.kind == model::BlockKind::epoch_start) writes = {0};
+    if (e.kind == model::BlockKind::epoch_start) {
+      writes = {0};
+      n.started = e.first;
+    }
     Leader* leader = n.leader && n.leader->epoch() == e.epoch ? n.leader.get() : nullptr;
     for (auto& f : n.former)
       if (leader == nullptr && f->epoch() == e.epoch) leader = f.get();
@@ -408,6 +415,7 @@ class PipelineWorld {
   }
   void perform(Node& n, Commit& e) {
     check_commit(n, e.lsn);
+    n.performed_commit = e.lsn;
     if (random_.chance(0.3))
       n.kept_commit = std::min(e.lsn, n.durable > 0 ? end_of(n.log[n.durable - 1]).lsn : model::Lsn{});
   }
