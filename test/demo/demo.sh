@@ -3,6 +3,7 @@
 #
 # A cluster of three servers takes this machine's own Debian package index twice. During the second load a
 # partition is split and a server is killed and started again. At the end every record must be on every replica.
+# Then several clients increment counters in a quorum table while its leaders are killed and stopped: the sum is exact.
 set -euo pipefail
 
 COORD=${COORD:-file}   # file | zk: the embedded coordination service, or a private ZooKeeper ensemble
@@ -34,6 +35,8 @@ main() {
   second_load
   step "all replicas hold the same, and it is what was loaded"
   check_result
+  step "a quorum table: counters, while whoever leads is killed, killed again, and stopped"
+  count_through_failures
   step "a look around"
   look_around
   step "figures"
@@ -111,6 +114,42 @@ check_result() {
   zkctl fsck
 }
 
+# --- the second act: exactly once ----------------------------------------------------------------------------
+leader_of_counters() { zkctl tree counters --json | jq -er '.tables[0].regions[0].government.leader // empty'; }
+
+count_through_failures() {
+  zkctl table create counters --keyspace range --replication quorum --replicas 3
+  local clients=() n
+  for n in 1 2 3 4; do
+    partc bench incr counters --records 20 --in-flight 4 --count 4000 --rate 500 --timeout 30s --seed "$n" --json \
+      --gap-log "$WORK/gaps$n" >"$WORK/counting$n.json" 2>"$WORK/counting$n.err" &
+    clients+=($!)
+  done
+  CLIENTS="${clients[*]}"
+  local what who
+  for what in kill kill stop; do
+    pause 1.5
+    who=$(leader_of_counters) || fail "nobody leads the counters"
+    echo "$what $who, which leads"
+    cantle-local "$what" "$who"
+    pause 0.5
+    cantle-local start "$who"
+  done
+  for n in 0 1 2 3; do
+    wait "${clients[n]}" || fail "a client: $(cat "$WORK/counting$((n + 1)).err" "$WORK/counting$((n + 1)).json")"
+  done
+  CLIENTS=
+  counted=$(cat "$WORK"/counting?.json | jq -s 'map(.acknowledged) | add')
+  repeats=$(cat "$WORK"/counting?.json | jq -s 'map(.repeats) | add')
+  count_gap=$(cat "$WORK"/counting?.json | jq -s 'map(.longest_gap_ms) | max | round')
+  sum=$(partc scan counters --json | jq -s 'map(.value | tonumber) | add')
+  echo "increments acknowledged: $counted; sum of the counters: $sum; answered as repeats: $repeats"
+  if [ "$counted" != 16000 ] || [ "$sum" != "$counted" ]; then fail "the sum is not what was acknowledged"; fi
+  partc verify counters --timeout 60s
+}
+
+pause() { sleep "$1"; } # so that the clients are at work: part of what is shown, nothing is waited for
+
 look_around() {
   for key in bash libc6 zlib1g; do partc get packages "$key" | head -n 3; done
   partc scan packages --prefix libc --limit 5 --keys-only
@@ -134,16 +173,19 @@ print_figures() {
     echo "longest gap of the writer in all (p2 was killed)|$(value_of load2 longest_gap_ms | cut -d. -f1) ms"
     echo "p2 ready again after its start|$back_seconds s"
     echo "all replicas the same after the last write|$agree_seconds s"
+    echo "counters: increments acknowledged, and their sum|$counted, $sum"
+    echo "counters: longest gap of a client (two leaders killed, one stopped)|$count_gap ms"
   } | column -t -s '|'
 }
 
 # --- the end ---------------------------------------------------------------------------------------------------
 done_well=0
 LOADER=
+CLIENTS=
 finish() {
   local status=$?
   trap - EXIT
-  if [ -n "$LOADER" ]; then kill "$LOADER" 2>/dev/null || true; fi
+  for client in $LOADER $CLIENTS; do kill "$client" 2>/dev/null || true; done
   if [ "$done_well" = 0 ]; then
     for log in "$CANTLE_LOCAL_DIR"/run/*.log; do
       [ -s "$log" ] && printf -- '--- %s\n' "$log" && tail -n 15 "$log"
