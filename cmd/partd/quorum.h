@@ -143,7 +143,6 @@ class Quorum {
     }
     Quorum& quorum;
     proto::quorum::Judge judge;
-    model::Lsn judged_from;  // the epoch start's: what was in the log before is with the store, not with the judge
     model::PartitionId partition;
     model::AssignmentId assignment;
     model::TableUuid table;
@@ -222,7 +221,7 @@ class Quorum {
 
   // quorum_client.cc
   proto::quorum::Judged gather(Replica& r, proto::quorum::RequestId request, const BatchKey& batch, model::Lsn first);
-  void begin_judging(Replica& r, model::Lsn start);
+  void begin_judging(Replica& r);
   void flush_soon(Replica& r);
   void elsewhere(const model::Partition& p, std::string_view method, std::string_view params, model::TxnSeq txnseq,
                  bool hop, base::Duration timeout, rpc::Responder responder);

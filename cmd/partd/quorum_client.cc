@@ -68,10 +68,9 @@ void Quorum::write(wire::WriteRequest& request, std::string_view method, rpc::Re
 }
 
 // A new leadership: what a former one judged and did not get into the log is nothing.
-void Quorum::begin_judging(Replica& r, model::Lsn start) {
+void Quorum::begin_judging(Replica& r) {
   r.judge.reset();
   r.batches.clear();
-  r.judged_from = start;
 }
 
 proto::quorum::Judged Quorum::gather(Replica& r, proto::quorum::RequestId id, const BatchKey& batch, model::Lsn first) {
@@ -84,14 +83,7 @@ proto::quorum::Judged Quorum::gather(Replica& r, proto::quorum::RequestId id, co
     again = std::move(*decoded);
     write = &again;
   }
-  const auto visible = engine_.visible(r.partition);
-  r.judge.committed(visible);
-  if (visible < r.judged_from) {
-    base::Error full(Code::overloaded, "the index is behind what is committed");
-    full.retry_after_ms = kRetryAfterMs;
-    request.verdict = std::move(full);
-    return {};
-  }
+  r.judge.committed(engine_.visible(r.partition));
   const auto verdict =
       r.judge.judge({write->kind, write->ops, write->expect, write->by, write->client, write->series, write->age_ms},
                     batch.first, first);

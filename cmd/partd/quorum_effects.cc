@@ -120,7 +120,7 @@ void Quorum::perform(Replica& r, election::SendRelease& e) {
 void Quorum::perform(Replica& r, Build& e) {
   std::string payload;
   if (auto node = r.batches.extract({e.epoch, e.batch}); !node.empty()) payload = std::move(node.mapped());
-  if (e.kind == model::BlockKind::epoch_start) begin_judging(r, e.first);
+  if (e.kind == model::BlockKind::epoch_start) begin_judging(r);
   base::Result<Leader::Placed> placed = base::fail(Code::unavailable, "the log does not end there");
   if (engine_.log_end(r.partition)->lsn.next() == e.first) {
     CRASH_POINT("partd.before_build");
