@@ -14,7 +14,7 @@ teardown() {
 }
 
 up() {
-  cluster_up --servers 3 --mdservers "${1:-1}"
+  cluster_up --servers 3 --mdservers 1
   zkctl table create q --keyspace range --replication quorum --replicas 3 >/dev/null
   wait_for 20 leads
 }
@@ -126,8 +126,8 @@ rpc() {
   server kill "$old"
   wait_for 20 leader_is_not "$old"
   server start "$old"
-  again() { rpc p1 incr '{"table":"q","key":"n","by":-2,"client":7,"series":2}' | jq -e '.result == 3 and .repeat'; }
-  wait_for 20 again
+  repeated() { rpc p1 incr '{"table":"q","key":"n","by":-2,"client":7,"series":2}' | jq -e '.result == 3 and .repeat'; }
+  wait_for 20 repeated
   run -0 partc get q n
   assert_output 3
 }
