@@ -457,7 +457,11 @@ void QuorumNode::perform(Replica& r, Commit& e) {
   if (r.machine->serving() && e.lsn > engine_->quorum_log(r.id)->durable.lsn)
     world_.violation(host_.id.name + " leads and commits LSN " + to_string(e.lsn) +
                      ", which is not durable on it (S5)");
-  if (const auto point = engine_->point_at(r.id, e.lsn)) world_.committed(host_, r.partition, *point);
+  const auto point = engine_->point_at(r.id, e.lsn);
+  if (point && r.machine->serving() && r.machine->election().leads() && point->epoch < *r.machine->election().leads())
+    world_.violation(host_.id.name + " leads and commits a block of an older epoch by itself, up to LSN " +
+                     to_string(e.lsn) + " (S14)");
+  if (point) world_.committed(host_, r.partition, *point);
   const auto done = engine_->commit(r.id, e.lsn);
   if (!done) world_.violation(host_.id.name + " cannot commit: " + to_string(done.error()));
 }
