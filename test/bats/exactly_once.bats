@@ -13,20 +13,6 @@ teardown() {
   cluster_down
 }
 
-up() {
-  cluster_up --servers 3 --mdservers 1
-  zkctl table create q --keyspace range --replication quorum --replicas 3 >/dev/null
-  wait_for 20 leads
-}
-# leader: the server that leads the table's only partition, as its government says; fails when none does.
-leader() {
-  zkctl cat distribution/1_q/regions/1/government | awk '
-    $1 == "leader:" { who = $2 }
-    $1 == "voters:" { for (i = 2; i <= NF; i++) { split($i, v, "/"); if (v[3] == who) name = v[2] } }
-    END { print name; exit name == "" }'
-}
-leads() { leader >/dev/null; }
-leader_is_not() { [ -n "$(leader)" ] && [ "$(leader)" != "$1" ]; }
 # depose VERB: the leader is stopped (it hands over) or killed; another leads, and the old one is back.
 depose() {
   local old
@@ -39,7 +25,7 @@ depose() {
 sum() { partc scan "$@" -o json | jq -s 'map(.value | tonumber) | add'; }
 
 @test "incr, append and cas do what they say, and say what they did" {
-  up
+  quorum_up
   run -0 partc incr q n
   assert_output 1
   run -0 partc incr q n --by 41
@@ -75,7 +61,7 @@ sum() { partc scan "$@" -o json | jq -s 'map(.value | tonumber) | add'; }
 }
 
 @test "what cannot be meant is refused: no condition, two, no value, a version that is none; a push table" {
-  up
+  quorum_up
   run -64 partc cas q k v
   run -64 partc cas q k v --expect-absent --expect-value a
   run -64 partc cas q k --expect-absent
@@ -94,7 +80,7 @@ sum() { partc scan "$@" -o json | jq -s 'map(.value | tonumber) | add'; }
 }
 
 @test "of eight that want a lock at once, one gets it" {
-  up
+  quorum_up
   local i round won pids
   for round in 1 2 3; do
     for i in 1 2 3 4 5 6 7 8; do
@@ -114,7 +100,7 @@ sum() { partc scan "$@" -o json | jq -s 'map(.value | tonumber) | add'; }
 
 # Three processes, each with lanes of its own, while leaders are killed and hand over.
 @test "increments add up to what was acknowledged, through leaders that die and hand over" {
-  up
+  quorum_up
   local i pids
   for i in 1 2 3; do
     spawn "$BATS_TEST_TMPDIR/bench$i" partc bench incr q --connections 2 --in-flight 50 --records 40 --duration 120s \
@@ -144,7 +130,7 @@ sum() { partc scan "$@" -o json | jq -s 'map(.value | tonumber) | add'; }
 }
 
 @test "what a leader that hangs has in hand is written by the next one, and once" {
-  up
+  quorum_up
   run -0 partc incr q n
   assert_output 1
   local old bench
@@ -163,7 +149,7 @@ sum() { partc scan "$@" -o json | jq -s 'map(.value | tonumber) | add'; }
 }
 
 @test "puts and deletes go under numbers too: a history through leaders that die is linearizable" {
-  up
+  quorum_up
   local h=$BATS_TEST_TMPDIR/h
   spawn "$BATS_TEST_TMPDIR/bench" partc bench mixed q --connections 4 --in-flight 4 --records 20 --duration 120s \
     --timeout 60s --history "$h" --json

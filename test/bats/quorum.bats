@@ -13,27 +13,13 @@ teardown() {
   cluster_down
 }
 
-up() {
-  cluster_up --servers 3 --mdservers 1
-  zkctl table create q --keyspace range --replication quorum --replicas 3 >/dev/null
-  wait_for 20 leads
-}
-# leader: the server that leads the table's only partition, as its government says; fails when none does.
-leader() {
-  zkctl cat distribution/1_q/regions/1/government | awk '
-    $1 == "leader:" { who = $2 }
-    $1 == "voters:" { for (i = 2; i <= NF; i++) { split($i, v, "/"); if (v[3] == who) name = v[2] } }
-    END { print name; exit name == "" }'
-}
-leads() { leader >/dev/null; }
-leader_is_not() { [ -n "$(leader)" ] && [ "$(leader)" != "$1" ]; }
 # follower: one that does not lead.
 follower() { printf 'p1\np2\np3\n' | grep -v "$(leader)" | head -1; }
 figures() { grep '^{' "$1" | jq -e "$2"; }
 written() { partc get q "$1" >/dev/null; }
 
 @test "what was put is read at every level, deleted is gone, a scan goes on by key" {
-  up
+  quorum_up
   run -0 partc put q a 1 --json
   run -0 partc put q b 2
   run -0 partc put q c 3
@@ -77,7 +63,7 @@ rpc() {
 }
 
 @test "a server that does not lead passes requests on, once, and names the leader to who forbids that" {
-  up
+  quorum_up
   local other who
   who=$(leader)
   other=$(follower)
@@ -97,7 +83,7 @@ rpc() {
 }
 
 @test "conditions are judged by the end of the log, and a repeated write is the write that it repeats" {
-  up
+  quorum_up
   local other
   other=$(follower)
   run -0 rpc "$other" incr '{"table":"q","key":"n","by":5,"client":7,"series":1}'
@@ -143,7 +129,7 @@ rpc() {
 }
 
 @test "a load goes on through whoever leads, and every replica has the same" {
-  up
+  quorum_up
   records "$INPUT" 3000 300
   run -0 partc load q "$INPUT" --format tsv --json
   run -0 partc verify q --against "$INPUT" --format tsv
@@ -163,7 +149,7 @@ load_while() {
 }
 
 @test "the leader is killed: another leads, writers go on, the old one follows when it is back" {
-  up
+  quorum_up
   local old
   old=$(leader)
   load_while server kill "$old"
@@ -176,7 +162,7 @@ load_while() {
 }
 
 @test "a leader that is stopped hands over: nobody waits for a suspicion" {
-  up
+  quorum_up
   local old
   old=$(leader)
   load_while server stop "$old"
@@ -186,7 +172,7 @@ load_while() {
 }
 
 @test "a leader that hangs is replaced, and answers nothing as one when it goes on" {
-  up
+  quorum_up
   local old
   old=$(leader)
   partc put q a 1
@@ -202,7 +188,7 @@ load_while() {
 }
 
 @test "every server is killed at once: what was acknowledged is there" {
-  up
+  quorum_up
   records "$INPUT" 2000 300
   run -0 partc load q "$INPUT" --format tsv --json
   server kill p1 p2 p3
@@ -212,7 +198,7 @@ load_while() {
 }
 
 @test "without a majority nothing is written, what was committed can still be read" {
-  up
+  quorum_up
   partc put q a 1
   local left
   left=$(follower)
@@ -229,7 +215,7 @@ load_while() {
 }
 
 @test "a replica that was away for a load gets what it missed" {
-  up
+  quorum_up
   local away
   away=$(follower)
   server kill "$away"
@@ -240,13 +226,13 @@ load_while() {
 }
 
 @test "reads of a session go to any replica" {
-  up
+  quorum_up
   run -0 partc bench mixed q --connections 4 --in-flight 4 --records 50 --count 4000 --level session --json
   jq -e '.failed == 0 and .unknown == 0 and .reads > 1000' <<<"$output"
 }
 
 @test "explain and status say who leads, who is behind, and what does not work without a leader" {
-  up
+  quorum_up
   partc put q a 1
   local lead other
   lead=$(leader)
@@ -268,7 +254,7 @@ load_while() {
 }
 
 @test "a dropped quorum table is gone, and another one of its name begins empty" {
-  up
+  quorum_up
   partc put q a 1
   run -0 zkctl table drop q --accept-loss
   run -3 partc get q a
@@ -282,7 +268,7 @@ load_while() {
 
 @test "the coordination service is away: reads and writes go on under the leader there is" {
   [ -f /usr/share/java/zookeeper.jar ] || skip "no ZooKeeper (libzookeeper-java)"
-  COORD=zk up
+  COORD=zk quorum_up
   local old
   old=$(leader)
   records "$INPUT" 2000 200
@@ -298,7 +284,7 @@ load_while() {
 
 @test "on ZooKeeper a dead leader is replaced" {
   [ -f /usr/share/java/zookeeper.jar ] || skip "no ZooKeeper (libzookeeper-java)"
-  COORD=zk up
+  COORD=zk quorum_up
   local old
   old=$(leader)
   load_while server kill "$old"

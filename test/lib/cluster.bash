@@ -150,6 +150,23 @@ load_big() {
   partc load "$1" "$BATS_TEST_TMPDIR/big" --format tsv --batch 1 --timeout 120s >/dev/null
 }
 
+# quorum_up: three servers with the quorum table q, which somebody leads.
+quorum_up() {
+  cluster_up --servers 3 --mdservers 1
+  zkctl table create q --keyspace range --replication quorum --replicas 3 >/dev/null
+  wait_for 20 leads
+}
+
+# leader: the server that leads q's only partition, as its government says; fails when none does.
+leader() {
+  zkctl cat distribution/1_q/regions/1/government | awk '
+    $1 == "leader:" { who = $2 }
+    $1 == "voters:" { for (i = 2; i <= NF; i++) { split($i, v, "/"); if (v[3] == who) name = v[2] } }
+    END { print name; exit name == "" }'
+}
+leads() { leader >/dev/null; }
+leader_is_not() { [ -n "$(leader)" ] && [ "$(leader)" != "$1" ]; }
+
 # records FILE COUNT [VALUE_BYTES [SEED]]: COUNT records as tsv, keys k0000000…, values that name key and seed.
 records() {
   awk -v count="$2" -v size="${3:-32}" -v seed="${4:-1}" 'BEGIN {
