@@ -222,8 +222,9 @@ base::Result<std::optional<uint64_t>> Quorum::may_answer(const Replica& r, model
     TRY(may_read(r, loop_.now()));
     return std::optional<uint64_t>();
   }
-  if (level == model::Level::session && engine_.visible(r.partition).value < session) {
-    base::Error behind(Code::catching_up, "this replica has not all that the client saw");
+  const auto visible = engine_.visible(r.partition);
+  if (level == model::Level::session && (visible.value < session || !r.machine->current(loop_.now(), visible))) {
+    base::Error behind(Code::catching_up, "this replica has not all that the client saw, or that its leader told it");
     behind.retry_after_ms = kSessionRetryMs;
     return base::fail(behind);
   }

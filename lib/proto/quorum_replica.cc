@@ -175,6 +175,7 @@ void QuorumReplica::open(Instant now, CallId call, const model::PipeOpen& m, Out
     return;
   }
   word_at_ = now;
+  told_commit_ = std::max(told_commit_, m.commit);
   Effects effects;
   follower_.open(now, call, m, effects);
   pass(now, effects, out);
@@ -205,6 +206,7 @@ void QuorumReplica::block(Instant now, CallId call, const model::BlockHeader& he
     return;
   }
   word_at_ = now;
+  told_commit_ = std::max(told_commit_, m.commit);
   Effects effects;
   follower_.block(now, call, header, m, effects);
   pass(now, effects, out);
@@ -213,6 +215,7 @@ void QuorumReplica::block(Instant now, CallId call, const model::BlockHeader& he
 void QuorumReplica::commit(Instant now, const model::PipeCommit& m, Out& out) {
   if (!admit(now, m.envelope, m.epoch, out)) return;
   word_at_ = now;
+  told_commit_ = std::max(told_commit_, m.commit);
   Effects effects;
   follower_.commit(now, m, effects);
   pass(now, effects, out);

@@ -109,6 +109,11 @@ class QuorumReplica {
   bool serving() const { return leader_ && !leader_->stopped() && leader_->serving(); }
   // When its leader last said how far the log is committed; of a leader with a lease: now.
   base::Instant word_at(base::Instant now) const { return may_read(now) ? now : word_at_; }
+  // With what is visible to reads: it is a leader with a lease, or a leader has spoken to it in this life, and it shows
+  // all that it was told of as committed.
+  bool current(base::Instant now, model::Lsn visible) const {
+    return may_read(now).has_value() || (word_at_ != base::Instant{} && visible >= told_commit_);
+  }
   base::Instant next_tick() const;
   const quorum::Log& log() const { return log_; }
   const Election& election() const { return election_; }
@@ -140,7 +145,9 @@ class QuorumReplica {
   quorum::Pipeline pipeline_;
   election::LogState told_;
   base::Instant progress_at_{};  // the disk had nothing to do, or did something
-  base::Instant elect_at_{}, word_at_{}, led_from_{};
+  base::Instant elect_at_{}, led_from_{};
+  base::Instant word_at_{};  // of a leader, in this life
+  model::Lsn told_commit_;   // the highest that one has named
 };
 
 }  // namespace cantle::proto

@@ -225,6 +225,21 @@ load_while() {
   run -0 partc verify q --against "$INPUT" --format tsv --timeout 60s
 }
 
+@test "a replica that no leader has spoken to yet answers no session" {
+  quorum_up
+  local left
+  left=$(follower)
+  run -0 partc put q a 1
+  server kill p1 p2 p3
+  server start "$left"
+  # What it knows to be committed is from its journal; the rest may be committed, too.
+  run -1 rpc "$left" get '{"table":"q","key":"a","level":5}'
+  assert_output --partial CATCHING_UP
+  for server in p1 p2 p3; do [ "$server" = "$left" ] || server start "$server"; done
+  answered() { rpc "$left" get '{"table":"q","key":"a","level":5}' | grep -q '"1"'; }
+  wait_for 20 answered
+}
+
 @test "reads of a session go to any replica" {
   quorum_up
   run -0 partc bench mixed q --connections 4 --in-flight 4 --records 50 --count 4000 --level session --json
