@@ -297,8 +297,10 @@ void Service::scan(std::string_view params, rpc::Responder responder, bool parke
   plan.start = std::move(*start);
   const base::Duration deadline = std::chrono::milliseconds(
       limited(r.deadline_ms == 0 ? model::kDeadlineDefaultMs : r.deadline_ms, model::kDeadlineMaxMs));
-  if (const auto map = quorum_->tables().installed(r.table); map && !map->dropped)
-    return scan_quorum(std::move(plan), params, std::move(responder), parked || plan.request.txnseq <= map->txnseq);
+  if (const auto map = quorum_->tables().installed(r.table); map && !map->dropped) {
+    const bool has_map = parked || r.txnseq <= map->txnseq;
+    return scan_quorum(std::move(plan), params, std::move(responder), has_map);
+  }
   if (!model::is_push_level(r.level) && machine_->installed(r.table)) return responder.fail(quorum_level(r.level));
   const auto where = machine_->where_scan(r.table, plan.start, r.txnseq, r.hop);
   if (where.kind == push::Where::Kind::forward)
