@@ -170,13 +170,11 @@ void Service::map_came(const std::string& table, std::shared_ptr<const model::Me
     t.uuid = map->table;
     t.observed_wanted = t.observed_done = {};
   }
-  if (map->replication != model::Replication::push) {
-    tables_[table].gone = false;
-    quorum_->map_came(table, std::move(map));
-  } else {
-    tables_[table].gone = false;
+  tables_[table].gone = false;
+  if (map->replication == model::Replication::push)
     input(push::MapRead{table, std::move(map)});
-  }
+  else
+    quorum_->map_came(table, std::move(map));
   tables_[table].had_map = true;
   links_->want(partners());
   unpark(table);

@@ -14,6 +14,10 @@ using base::Level;
 using namespace proto::quorum_tables;
 namespace election = proto::election;
 
+namespace {
+constexpr auto every = [](const auto&) { return true; };
+}  // namespace
+
 Quorum::Quorum(const QuorumParts& parts, Self self, QuorumHooks hooks)
     : loop_(parts.loop),
       engine_(parts.engine),
@@ -161,6 +165,13 @@ void Quorum::run(const model::AssignmentId& assignment, const std::function<void
   if (auto* r = find(assignment)) run(*r, [&](Out& out) { fn(*r, out); });
 }
 
+void Quorum::run_each(const std::function<bool(const Replica&)>& which, const std::function<void(Replica&, Out&)>& fn) {
+  std::vector<model::AssignmentId> ids;
+  for (const auto& [partition, r] : replicas_)
+    if (which(*r)) ids.push_back(r->assignment);
+  for (const auto& id : ids) run(id, fn);
+}
+
 // Effects are performed in order; what they lead to comes behind them.
 void Quorum::run(Replica& r, const std::function<void(Out&)>& fn) {
   const auto partition = r.partition;
@@ -189,10 +200,8 @@ void Quorum::turn() {
                   news();
                 });
   news();
-  std::vector<model::AssignmentId> due;
-  for (const auto& [partition, r] : replicas_)
-    if (at() >= r->machine->next_tick()) due.push_back(r->assignment);
-  for (const auto& id : due) run(id, [&](Replica& r, Out& out) { r.machine->tick(at(), out); });
+  run_each([&](const Replica& r) { return at() >= r.machine->next_tick(); },
+           [&](Replica& r, Out& out) { r.machine->tick(at(), out); });
   perform(tables_.tick(at()));
   expire_held();
   plan_turn();
@@ -210,9 +219,7 @@ void Quorum::plan_turn() {
 
 void Quorum::news() {
   if (!beacons_.take_news()) return;
-  std::vector<model::AssignmentId> all;
-  for (const auto& [partition, r] : replicas_) all.push_back(r->assignment);
-  for (const auto& id : all) run(id, [&](Replica& r, Out& out) { r.machine->elect(at(), election::Tick{}, out); });
+  run_each(every, [&](Replica& r, Out& out) { r.machine->elect(at(), election::Tick{}, out); });
 }
 
 // --- the coordination service ----------------------------------------------------------------------
@@ -220,26 +227,20 @@ void Quorum::news() {
 void Quorum::listen(const std::string& distribution) {
   if (!listening_.insert(distribution).second) return;
   governments_.listen(distribution, [this, distribution] {
-    std::vector<model::AssignmentId> rung;
-    for (const auto& [partition, r] : replicas_)
-      if (r->distribution == distribution) rung.push_back(r->assignment);
-    for (const auto& id : rung) run(id, [&](Replica& r, Out& out) { r.machine->elect(at(), election::Rung{}, out); });
+    run_each([&](const Replica& r) { return r.distribution == distribution; },
+             [&](Replica& r, Out& out) { r.machine->elect(at(), election::Rung{}, out); });
   });
 }
 
 void Quorum::coord_event(coord::Event event) {
   if (event == coord::Event::connected) return governments_.connected();
   if (event != coord::Event::expired) return;
-  std::vector<model::AssignmentId> all;
-  for (const auto& [partition, r] : replicas_) all.push_back(r->assignment);
-  for (const auto& id : all) run(id, [&](Replica& r, Out& out) { r.machine->elect(at(), election::VotesLost{}, out); });
+  run_each(every, [&](Replica& r, Out& out) { r.machine->elect(at(), election::VotesLost{}, out); });
 }
 
 void Quorum::link_changed(const model::ServerId& server, bool up) {
   if (up) return;
-  std::vector<model::AssignmentId> all;
-  for (const auto& [partition, r] : replicas_) all.push_back(r->assignment);
-  for (const auto& id : all) run(id, [&](Replica& r, Out& out) { r.machine->link_lost(at(), server, out); });
+  run_each(every, [&](Replica& r, Out& out) { r.machine->link_lost(at(), server, out); });
 }
 
 // --- questions and the end -------------------------------------------------------------------------
@@ -305,21 +306,19 @@ void Quorum::hand_over_more() {
   const auto now = loop_.refresh_now();
   const bool late = now >= hand_over_until_;
   if (!requests_.empty() && !late && now < hand_over_until_ - kDrainMost) return hand_over_timer_.start(kDrainLook);
-  std::vector<model::AssignmentId> led;
-  for (const auto& [partition, r] : replicas_)
-    if (r->machine->election().leads()) led.push_back(r->assignment);
-  if (led.empty() || late) return std::exchange(handed_over_, [] {})();
-  for (const auto& id : led)
-    run(id, [&](Replica& r, Out& out) {
-      const auto status = r.machine->status();
-      const proto::quorum::Leader::PeerStatus* best = nullptr;
-      for (const auto& peer : status.peers)
-        if (peer.state == proto::quorum::Leader::PeerState::joined &&
-            (best == nullptr || peer.acked.lsn > best->acked.lsn))
-          best = &peer;
-      CRASH_POINT("partd.hand_over");
-      r.machine->resign(at(), best == nullptr ? model::AssignmentId{} : best->hop.assignment, "the server stops", out);
-    });
+  if (leading() == 0 || late) return std::exchange(handed_over_, [] {})();
+  run_each([](const Replica& r) { return r.machine->election().leads().has_value(); },
+           [&](Replica& r, Out& out) {
+             const auto status = r.machine->status();
+             const proto::quorum::Leader::PeerStatus* best = nullptr;
+             for (const auto& peer : status.peers)
+               if (peer.state == proto::quorum::Leader::PeerState::joined &&
+                   (best == nullptr || peer.acked.lsn > best->acked.lsn))
+                 best = &peer;
+             CRASH_POINT("partd.hand_over");
+             r.machine->resign(at(), best == nullptr ? model::AssignmentId{} : best->hop.assignment, "the server stops",
+                               out);
+           });
   hand_over_timer_.start(kDrainLook);
 }
 

@@ -9,7 +9,7 @@
 // Use
 //   Quorum quorum(parts, self, hooks);
 //   quorum.map_came(name, map); quorum.coord_event(e); quorum.link_changed(server, up);
-//   if (quorum.knows(table)) quorum.write(…) / get(…) / scan(…)
+//   if (quorum.tables().installed(table)) quorum.write(…) / get(…) / scan(…)
 //   quorum.hand_over(deadline, done);    // before the process ends
 //
 // Invariants
@@ -97,8 +97,7 @@ class Quorum {
   // The caller has made sure that the map is at least as new as the request's.
   void write(wire::WriteRequest& request, std::string_view method, rpc::Responder responder);
   void get(const wire::GetView& request, std::string_view params, rpc::Responder responder);
-  // A scan that this server answers: what range it may read now, or who should be asked. `done` looks again whether
-  // what was read may be answered.
+  // Where a scan may read now. `may_answer`, where it is set, says whether what was read may be answered.
   struct ScanPlace {
     model::PartitionId log;
     model::Interval interval;
@@ -110,7 +109,6 @@ class Quorum {
             rpc::Responder responder, const std::function<void(const ScanPlace&, rpc::Responder)>& here);
 
   // --- questions ---
-  bool knows(std::string_view table) const { return tables_.installed(table) != nullptr; }
   const proto::QuorumTables& tables() const { return tables_; }
   struct ReplicaStatus {
     proto::quorum_tables::CopyStatus copy;
@@ -122,7 +120,6 @@ class Quorum {
   size_t leading() const;
   // Under a lease, now; nothing: no replica of that partition takes part here.
   std::optional<bool> leads(const model::PartitionId& partition) const;
-  size_t waiting() const { return requests_.size(); }
   bool idle() const { return tables_.uuids().empty(); }
 
   // Gives every partition that it leads to the replica that is most level with it; then, or at the deadline, done().
@@ -160,9 +157,6 @@ class Quorum {
     std::string method, params;
     rpc::Responder responder;
     base::Error error;  // if none is found
-    bool hop = false;
-    base::Duration timeout{};
-    model::TxnSeq txnseq;
   };
   struct Request {
     rpc::Responder responder;
@@ -198,6 +192,8 @@ class Quorum {
   void run(Replica& r, const std::function<void(Out&)>& fn);
   // The same, if the replica is still there.
   void run(const model::AssignmentId& assignment, const std::function<void(Replica&, Out&)>& fn);
+  // Those of `which`, one after the other; what one leads to may end another.
+  void run_each(const std::function<bool(const Replica&)>& which, const std::function<void(Replica&, Out&)>& fn);
   void turn();
   void plan_turn();
   void news();
@@ -246,8 +242,8 @@ class Quorum {
     std::optional<uint64_t> lag_ms;
     rpc::Responder responder;
   };
-  void answer_get(const Answering& a, const base::Error* error, bool found, std::string_view value,
-                  const model::Version& version);
+  template <class Record>  // as one of the store's reads gives it
+  void answer_get(const Answering& a, const base::Result<std::optional<Record>>& found);
 
   // quorum_effects.cc
   model::Envelope envelope(const Replica& r, const model::AssignmentId& to) const;

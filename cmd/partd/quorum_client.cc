@@ -155,8 +155,8 @@ void Quorum::not_leader(const model::PartitionId& partition, const base::Error& 
   if (held_.size() >= kHeldMax || held_bytes_ + params.size() > kHeldBytesMax) return responder.fail(error);
   held_bytes_ += params.size();
   r->held++;
-  held_.push_back({partition, at() + std::min(timeout, kLeaderWait), std::string(method), std::string(params),
-                   responder, error, hop, timeout, txnseq});
+  held_.push_back(
+      {partition, at() + std::min(timeout, kLeaderWait), std::string(method), std::string(params), responder, error});
 }
 
 void Quorum::again(Held h) {
@@ -232,14 +232,14 @@ base::Result<std::optional<uint64_t>> Quorum::may_answer(const Replica& r, model
   return std::optional<uint64_t>(static_cast<uint64_t>(base::to_ms(lag)));
 }
 
-void Quorum::answer_get(const Answering& a, const base::Error* error, bool found, std::string_view value,
-                        const model::Version& version) {
+template <class Record>
+void Quorum::answer_get(const Answering& a, const base::Result<std::optional<Record>>& found) {
   auto* r = find(a.replica);
   if (r == nullptr) return a.responder.fail({Code::unavailable, "the copy has gone"});
   if (a.linearizable)
     if (const auto may = r->machine->may_read(loop_.refresh_now()); !may) return a.responder.fail(may.error());
-  if (error != nullptr) return a.responder.fail(*error);
-  if (!found) {
+  if (!found) return a.responder.fail(found.error());
+  if (!*found || (*found)->deleted) {
     base::Error none(Code::not_found, "no such key");
     none.detail = to_string(a.lsn);
     return a.responder.fail(none);
@@ -248,9 +248,9 @@ void Quorum::answer_get(const Answering& a, const base::Error* error, bool found
   wire::Writer w(answer_);
   w.map(a.lag_ms ? 4 : 3);
   w.str("value");
-  w.bin(value);
+  w.bin((*found)->value);
   w.str("version");
-  w.bin(version.view());
+  w.bin((*found)->version.view());
   w.str("lsn");
   w.uint(a.lsn.value);
   if (a.lag_ms) {
@@ -276,15 +276,9 @@ void Quorum::get(const wire::GetView& request, std::string_view params, rpc::Res
   if (!hooks_.read_on_loop())
     return engine_.get_async(r.partition, request.key,
                              [this, alive = alive_, a](base::Result<std::optional<store::Engine::Fetched>> found) {
-                               if (!*alive) return;
-                               if (!found) return answer_get(a, &found.error(), false, {}, {});
-                               if (!*found || (*found)->deleted) return answer_get(a, nullptr, false, {}, {});
-                               answer_get(a, nullptr, true, (*found)->value, (*found)->version);
+                               if (*alive) answer_get(a, found);
                              });
-  const auto found = engine_.get(r.partition, request.key);
-  if (!found) return answer_get(a, &found.error(), false, {}, {});
-  if (!*found || (*found)->deleted) return answer_get(a, nullptr, false, {}, {});
-  answer_get(a, nullptr, true, (*found)->value, (*found)->version);
+  answer_get(a, engine_.get(r.partition, request.key));
 }
 
 void Quorum::scan(const model::ScanRequest& request, const model::ScanStart& start, std::string_view params,
