@@ -8,18 +8,23 @@ using base::Code;
 using base::ok;
 using base::Result;
 
+void read_government(Session& session, const std::string& path, Done<std::optional<Governments::Read>> done) {
+  session.get(path, nullptr, [done = std::move(done)](Result<Node> node) {
+    if (!node && node.error().code == Code::not_found) return done(std::optional<Governments::Read>());
+    if (!node) return done(base::fail(std::move(node).error()));
+    auto government = parse_government(node->value);
+    if (!government) return done(base::fail(std::move(government).error()));
+    done(std::optional<Governments::Read>({std::move(*government), node->stat.version}));
+  });
+}
+
 void Governments::read(const std::string& d, model::Region region, Done<std::optional<Read>> done) {
   const auto path = layout_.government(d, region);
   session_.sync(path, [this, alive = alive_, path, done = std::move(done)](Result<base::Nothing> synced) {
     if (!*alive) return;
     if (!synced) return done(base::fail(std::move(synced).error()));
-    session_.get(path, nullptr, [alive, done](Result<Node> node) {
-      if (!*alive) return;
-      if (!node && node.error().code == Code::not_found) return done(std::optional<Read>());
-      if (!node) return done(base::fail(std::move(node).error()));
-      auto government = parse_government(node->value);
-      if (!government) return done(base::fail(std::move(government).error()));
-      done(std::optional<Read>({std::move(*government), node->stat.version}));
+    read_government(session_, path, [alive, done](auto read) {
+      if (*alive) done(std::move(read));
     });
   });
 }

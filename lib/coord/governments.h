@@ -77,4 +77,7 @@ class Governments {
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
 };
 
+// As the service shows it now, without a sync of its own. Nothing: there is no such node.
+void read_government(Session& session, const std::string& path, Done<std::optional<Governments::Read>> done);
+
 }  // namespace cantle::coord

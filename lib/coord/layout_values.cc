@@ -336,7 +336,7 @@ std::string government_text(const model::Government& g) {
   for (const auto& v : g.voters)
     voters.append(voters.empty() ? "" : " ")
         .append(std::to_string(v.slot) + "/" + v.server.name + "/" + to_string(v.assignment));
-  return lines.add("voters", voters).add("writer", g.writer).text();
+  return lines.add("voters", voters).add("writer", g.writer).add("txnseq", g.txnseq.value).text();
 }
 
 namespace {
@@ -373,6 +373,7 @@ base::Result<model::Government> parse_government(std::string_view text) {
   if (g.voters.empty() || g.voters.size() > model::kVotersMax)
     return fail(Code::invalid, "voters: " + std::to_string(g.voters.size()) + " of them");
   g.writer = lines.get("writer");
+  TRY_ASSIGN(g.txnseq.value, lines.number_or("txnseq", 0));
   TRY_ASSIGN(const auto leader, lines.need("leader"));
   if (leader.empty()) return g;
   TRY_ASSIGN(g.leader, model::parse_id<model::AssignmentId>(leader));

@@ -1,6 +1,7 @@
 #include "lib/meta/op_runner.h"
 
 #include "lib/base/log.h"
+#include "lib/coord/governments.h"
 #include "lib/proto/replace_driver.h"
 #include "lib/proto/split_driver.h"
 
@@ -131,8 +132,23 @@ void OpRunner::look_further(uint64_t number) {
         if (file == nullptr)
           return feed(
               Looked{now(), number, base::fail(base::Code::unavailable, "the current file has not been fetched yet")});
-        feed(Looked{now(), number, proto::World{file->map, std::move(*observed), host_.nodes().partds}});
+        look_at_government(number, proto::World{file->map, std::move(*observed), host_.nodes().partds});
       });
+}
+
+// Where the attempt is about a quorum table's partition.
+void OpRunner::look_at_government(uint64_t number, proto::World world) {
+  const auto* p = world.map->partitions.by_attempt(attempt_);
+  if (p == nullptr || world.map->replication != model::Replication::quorum)
+    return feed(Looked{now(), number, std::move(world)});
+  coord::read_government(host_.session(), host_.layout().government(agent_.distribution(), p->region),
+                         [this, alive = std::weak_ptr<bool>(alive_), number, id = p->id, world = std::move(world)](
+                             base::Result<std::optional<coord::Governments::Read>> read) mutable {
+                           if (!alive.lock()) return;
+                           if (!read) return feed(Looked{now(), number, base::fail(std::move(read).error())});
+                           if (*read) world.governments[id] = {std::move((*read)->government), (*read)->version};
+                           feed(Looked{now(), number, std::move(world)});
+                         });
 }
 
 void OpRunner::perform(const Submit& e) {

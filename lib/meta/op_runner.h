@@ -47,6 +47,7 @@ class OpRunner {
   void perform(const proto::driver::Waiting& e);
   void perform(const proto::driver::Ended& e);
   void look_further(uint64_t number);
+  void look_at_government(uint64_t number, proto::World world);
   void let_go();
   base::Instant now() { return host_.timers().now(); }
 

@@ -67,7 +67,10 @@ struct Government {
   AssignmentId leader;  // one of the voters; none: nobody leads
   Voters voters;
   std::string writer;  // token of the swap that wrote it, "server/incarnation/number": tells an unknown outcome
-  CANTLE_FIELDS(epoch, leader, voters, writer)
+  // Of the map that the voters were taken from. A leader with an older one changes nothing about them: it does not know
+  // why they are who they are.
+  TxnSeq txnseq{};
+  CANTLE_FIELDS(epoch, leader, voters, writer, txnseq)
   friend bool operator==(const Government&, const Government&) = default;
 };
 

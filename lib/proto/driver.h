@@ -33,14 +33,23 @@
 #include "lib/model/ids.h"
 #include "lib/model/metadata.h"
 #include "lib/model/operation.h"
+#include "lib/model/quorum.h"
 
 namespace cantle::proto {
+
+// The government of a quorum table's partition, and the version that its node has.
+struct GovernmentSeen {
+  model::Government government;
+  int32_t version = 0;
+};
 
 // What a driver decides from. All of it was read after the same sync.
 struct World {
   std::shared_ptr<const model::Metadata> map;
   std::map<model::ServerId, model::TxnSeq> observed;  // observed/<server> of this table
   std::set<model::ServerId> live;                     // partition servers under nodes/active
+  // Of a quorum table's partition that the driver's attempt is about, read after the map: no older than it.
+  std::map<model::PartitionId, GovernmentSeen> governments = {};
 };
 
 namespace driver {

@@ -135,12 +135,12 @@ model::AssignmentId assignment_id(uint8_t n) {
 
 TEST(LayoutValues, governments_and_votes_round_trip) {
   model::Government g{
-      {7}, assignment_id(2), {{0, {"p1"}, assignment_id(1)}, {1, {"p-2.x"}, assignment_id(2)}}, "p1/3/9"};
+      {7}, assignment_id(2), {{0, {"p1"}, assignment_id(1)}, {1, {"p-2.x"}, assignment_id(2)}}, "p1/3/9", {12}};
   EXPECT_EQ(parse_government(government_text(g)).value(), g);
   g.leader = {};  // nobody leads
   EXPECT_EQ(parse_government(government_text(g)).value(), g);
   EXPECT_EQ(government_text({{1}, {}, {{0, {"p1"}, assignment_id(1)}}, "m1"}),
-            "epoch: 1\nleader:\nvoters: 0/p1/00000000000000000000000000000001\nwriter: m1\n");
+            "epoch: 1\nleader:\nvoters: 0/p1/00000000000000000000000000000001\nwriter: m1\ntxnseq: 0\n");
   const model::Vote v{{8}, {{7}, {1234}}, assignment_id(1), {"p1"}, 2, true, {12000000003}};
   EXPECT_EQ(parse_vote(vote_text(v)).value(), v);
   EXPECT_EQ(parse_token("7-1234").value(), v.token);
