@@ -18,6 +18,7 @@ TEST_DEPS := libgtest-dev bats bats-support bats-assert bats-file parallel strac
   netcat-openbsd iproute2 nftables e2fsprogs python3 python3-msgpack mandoc shellcheck clang clang-format clang-tidy \
   libclang-rt-14-dev
 ALL_DEPS := $(BUILD_DEPS) $(RUN_DEPS) $(TEST_DEPS)
+PEERS_DEPS := redis-server etcd-server libnghttp2-dev
 
 # --- kinds of build ----------------------------------------------------------------------------
 SAN ?=
@@ -71,19 +72,30 @@ SCRIPTS := $(notdir $(wildcard cmd/cantle-local/cantle-local))
 UNIT_ROOMS := $(notdir $(patsubst %/,%,$(dir $(wildcard test/unit/*/*.cc))))
 UNIT_ROOMS := $(sort $(UNIT_ROOMS))
 
-.PHONY: all deps demo test test-build test-san fuzz tidy test-unit test-sim test-conformance test-bats test-faults test-long bench lint fmt install clean help
+.PHONY: all deps peers-deps demo test test-build test-san fuzz tidy test-unit test-sim test-conformance test-bats test-faults test-long bench bench-peers lint fmt install clean help
 all: $(addprefix $(B)/bin/,$(BINARIES) $(SCRIPTS)) ## build every binary
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 20
 
-deps: ## install what is needed to build, run and test (apt, as root or through sudo)
-	@missing=$$(for p in $(ALL_DEPS); do dpkg-query -W -f='$${Status}' $$p 2>/dev/null | grep -q 'ok installed' || echo $$p; done); \
+# What is not there of the packages named.
+define install
+	@missing=$$(for p in $(1); do dpkg-query -W -f='$${Status}' $$p 2>/dev/null | grep -q 'ok installed' || echo $$p; done); \
 	if [ -n "$$missing" ]; then \
 	  sudo=$$([ "$$(id -u)" = 0 ] || echo sudo); \
+	  $(2) \
 	  $$sudo apt-get update -qq; \
 	  $$sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $$missing >/dev/null; \
 	fi
+endef
+deps: ## install what is needed to build, run and test (apt, as root or through sudo)
+	$(call install,$(ALL_DEPS))
+# Their packages start a server of their own when they are installed, unless a policy forbids it; one that is there is
+# left as it is.
+policy := /usr/sbin/policy-rc.d
+forbid_start = if [ ! -e $(policy) ]; then trap "$$sudo rm -f $(policy)" EXIT; printf '\043!/bin/sh\nexit 101\n' | $$sudo tee $(policy) >/dev/null; $$sudo chmod 755 $(policy); fi;
+peers-deps: deps
+	$(call install,$(PEERS_DEPS),$(forbid_start))
 
 # --- compiling. Outputs are written aside and renamed, so that two makes at once do no harm; the lock has the
 # second wait for the first, whose result it then finds in the compiler's cache.
@@ -128,6 +140,9 @@ $(B)/test/conformance: $(call obj,$(wildcard test/conformance/*.cc)) $(call arch
 	$(call link,-lgtest)
 $(B)/test/bench: $(call obj,$(wildcard test/bench/*.cc)) $(ALL_ARCHIVES)
 	$(call link)
+# Not among what `make test` builds: it needs packages of its own.
+$(B)/test/peers: $(call obj,$(wildcard test/peers/*.cc) test/bench/bench.cc test/bench/local_cluster.cc) $(ALL_ARCHIVES)
+	$(call link,-lnghttp2)
 
 # --- the demonstration -------------------------------------------------------------------------------
 COORD ?= file
@@ -176,6 +191,9 @@ SAN_SUITES = $(foreach san,$(SANS),build/$(subst $(comma),-,$(san)) unit conform
 bench: deps ## the figures, as ratios in one run
 	@$(MAKE) --no-print-directory -j2 all $(B)/test/bench
 	@$(B)/test/bench
+bench-peers: peers-deps ## the figures of quorum tables beside etcd's and Redis's, which it installs, starts and stops
+	@$(MAKE) --no-print-directory -j2 all $(B)/test/peers
+	@$(B)/test/peers
 
 # --- fuzzers: one a decoder (test/fuzz/fuzz_*.cc), with its corpus beside it. FUZZ_SECONDS=300 each. --
 FUZZERS := $(patsubst test/fuzz/%.cc,%,$(wildcard test/fuzz/fuzz_*.cc))

@@ -56,9 +56,11 @@ RunResult run(const std::string& command) {
 }
 
 void give_up() {
-  for (const auto& dir : std::exchange(up(), {})) run(bin() + "/cantle-local --dir " + dir + " down --purge");
+  for (const auto& dir : std::exchange(up(), {})) stop_cluster(dir);
   std::exit(1);
 }
+
+void stop_cluster(const std::string& dir) { run(bin() + "/cantle-local --dir " + dir + " down --purge"); }
 
 std::string must(const std::string& command) {
   auto result = run(command);
@@ -80,7 +82,7 @@ LocalCluster::LocalCluster(const std::string& dir, const std::string& up_flags) 
 }
 LocalCluster::~LocalCluster() {
   std::erase(up(), dir_);
-  run(bin() + "/cantle-local --dir " + dir_ + " down --purge");
+  stop_cluster(dir_);
 }
 
 std::string LocalCluster::tool(const std::string& command) const {

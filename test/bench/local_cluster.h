@@ -19,6 +19,9 @@ std::string must(const std::string& command);
 // Ends the bench program, and the clusters that are up with it.
 [[noreturn]] void give_up();
 
+// The cluster in this directory, whoever started it, and the directory.
+void stop_cluster(const std::string& dir);
+
 // A number of a flat JSON object, as the tools print it with --json.
 double json_number(const std::string& json, const std::string& name);
 

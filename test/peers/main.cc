@@ -1,0 +1,196 @@
+// peers [--rounds N] [--seconds S] [--dir DIR] [--only PART]: cantle beside etcd and Redis, three servers each, on this
+// machine; exits 2 if a bar was missed (`make bench-peers`; test/README.md).
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <map>
+#include <string>
+#include <string_view>
+
+#include "test/peers/protocols.h"
+#include "test/peers/servers.h"
+
+namespace cantle::peers {
+namespace {
+
+using bench::Bar;
+using bench::Samples;
+
+struct Options {
+  int rounds = 3;
+  double seconds = 1.0;
+  std::string dir = std::filesystem::current_path().string() + "/build/peers";
+};
+
+Outcome must(const Plan& plan, const std::string& what) {
+  auto outcome = load(plan);
+  if (!outcome.error.empty()) give_up(what + ": " + outcome.error);
+  return outcome;
+}
+
+// One figure: a store, a way of asking it, and what came of it in each round.
+struct Figure {
+  std::string what;
+  std::function<Plan()> plan;
+  Samples rate, p50, p99;
+};
+
+class Peers {
+ public:
+  explicit Peers(const Options& options)
+      : options_(options), redis_(options.dir), etcd_(options.dir), cantle_(options.dir) {
+    cantle_.create("t", 3);
+    cantle_.create("alone", 1);
+  }
+
+  void run() {
+    add_figures();
+    fill();
+    for (int round = 0; round < options_.rounds; round++)
+      for (auto& [name, figure] : figures_) measure(figure, round);
+    print();
+  }
+  int missed() const { return report_.missed(); }
+
+ private:
+  Plan plan(uint16_t port, MakeProtocol protocol, Op op, int connections, int in_flight) const {
+    Plan p;
+    p.port = port;
+    p.protocol = std::move(protocol);
+    p.op = op;
+    p.connections = connections;
+    p.in_flight = in_flight;
+    p.seconds = options_.seconds;
+    return p;
+  }
+  void add(const std::string& name, std::function<Plan()> make) {
+    figures_.push_back({name, {name, std::move(make), {}, {}, {}}});
+  }
+
+  // Those that are compared stand side by side, so that they are measured close to each other.
+  void add_figures() {
+    for (const auto& [word, connections, depth] :
+         {std::tuple{"put 64x1", 64, 1}, {"put 64x16", 64, 16}, {"put 1x1", 1, 1}}) {
+      const std::string name = word;
+      add("cantle " + name,
+          [=, this] { return plan(cantle_.leader("t").port, cantle_protocol("t"), Op::put, connections, depth); });
+      add("etcd " + name, [=, this] { return plan(etcd_.leader(), etcd_protocol(), Op::put, connections, depth); });
+      add("redis " + name,
+          [=, this] { return plan(redis_.primary(), redis_protocol(Wait::burst), Op::put, connections, depth); });
+      if (depth > 1)
+        add("redis " + name + " WAIT each",
+            [=, this] { return plan(redis_.primary(), redis_protocol(Wait::each), Op::put, connections, depth); });
+      if (connections > 1)
+        add("cantle k=1 " + name, [=, this] {
+          return plan(cantle_.leader("alone").port, cantle_protocol("alone"), Op::put, connections, depth);
+        });
+    }
+    for (const int depth : {1, 16}) {
+      const std::string name = "get 64x" + std::to_string(depth);
+      add("cantle " + name,
+          [=, this] { return plan(cantle_.leader("t").port, cantle_protocol("t"), Op::get, 64, depth); });
+      add("cantle session " + name, [=, this] {
+        return plan(cantle_.follower("t").port, cantle_protocol("t", Read::session), Op::get, 64, depth);
+      });
+      add("redis " + name,
+          [=, this] { return plan(redis_.primary(), redis_protocol(Wait::each), Op::get, 64, depth); });
+      if (depth == 1)
+        add("etcd " + name, [=, this] { return plan(etcd_.leader(), etcd_protocol(), Op::get, 64, depth); });
+    }
+  }
+
+  // Every key once, in each store.
+  void fill() {
+    std::vector<std::pair<std::string, Plan>> all;
+    all.emplace_back("cantle", plan(cantle_.leader("t").port, cantle_protocol("t"), Op::put, 64, 16));
+    all.emplace_back("cantle k=1", plan(cantle_.leader("alone").port, cantle_protocol("alone"), Op::put, 64, 16));
+    all.emplace_back("redis", plan(redis_.primary(), redis_protocol(Wait::burst), Op::put, 64, 16));
+    all.emplace_back("etcd", plan(etcd_.leader(), etcd_protocol(), Op::put, 64, 16));
+    for (auto& [name, p] : all) {
+      p.count = kKeys;
+      must(p, "filling " + name);
+    }
+  }
+
+  void measure(Figure& figure, int round) {
+    Plan p = figure.plan();
+    if (p.port == 0) give_up(figure.what + ": nobody leads");
+    p.seed = static_cast<uint64_t>(round) + 1;
+    const auto outcome = must(p, figure.what);
+    figure.rate.add(outcome.per_second);
+    figure.p50.add(outcome.latency_us.median());
+    figure.p99.add(outcome.latency_us.quantile(0.99));
+  }
+
+  const Figure& of(const std::string& name) const {
+    for (const auto& [own, figure] : figures_)
+      if (own == name) return figure;
+    give_up("no figure " + name);
+  }
+  void rate(const std::string& ours, const std::string& theirs, double bar) {
+    report_.report({ours, "1/s", of(ours).rate.median(), theirs, of(theirs).rate.median(), bar, Bar::at_least});
+  }
+
+  void print() {
+    std::printf("%-32s %12s %10s %10s\n", "medians of rounds", "1/s", "p50 us", "p99 us");
+    for (const auto& [name, f] : figures_)
+      std::printf("%-32s %12.0f %10.0f %10.0f\n", name.c_str(), f.rate.median(), f.p50.median(), f.p99.median());
+    std::printf("\n");
+    rate("cantle put 64x1", "etcd put 64x1", 4);
+    rate("cantle put 64x1", "redis put 64x1", 1.5);
+    rate("cantle put 64x16", "redis put 64x16", 0.7);
+    rate("cantle put 64x16", "redis put 64x16 WAIT each", 0.7);
+    const auto& own = of("cantle put 1x1");
+    for (const auto& [peer, bar] : {std::pair{"etcd put 1x1", 0.5}, {"redis put 1x1", 0.8}})
+      report_.report({"cantle put 1x1, p50", "us", own.p50.median(), peer, of(peer).p50.median(), bar, Bar::at_most});
+    report_.report({"cantle put 1x1, p99", "us", own.p99.median(), "own p50", own.p50.median(), 4, Bar::at_most});
+    rate("cantle get 64x1", "etcd get 64x1", 8);
+    for (const char* who : {"cantle ", "cantle session "}) {
+      rate(std::string(who) + "get 64x1", "redis get 64x1", 0.9);
+      rate(std::string(who) + "get 64x16", "redis get 64x16", 0.6);
+    }
+    rate("cantle put 64x1", "cantle k=1 put 64x1", 0.45);
+    rate("cantle put 64x16", "cantle k=1 put 64x16", 0.45);
+  }
+
+  Options options_;
+  Redis redis_;
+  Etcd etcd_;
+  Cantle cantle_;
+  std::vector<std::pair<std::string, Figure>> figures_;
+  bench::Bench report_{0, ""};
+};
+
+int usage() {
+  std::fprintf(stderr, "usage: peers [--rounds N] [--seconds S] [--dir DIR]\n");
+  return 64;
+}
+
+int run(const Options& options) {
+  const Janitor janitor(options.dir);
+  Peers peers(options);
+  peers.run();
+  std::printf("bench-peers: %d bars missed\n", peers.missed());
+  return peers.missed() != 0 ? 2 : 0;
+}
+
+}  // namespace
+}  // namespace cantle::peers
+
+int main(int argc, char** argv) {
+  cantle::peers::Options options;
+  for (int i = 1; i < argc; i++) {
+    const std::string_view arg = argv[i];
+    if (i + 1 >= argc) return cantle::peers::usage();
+    if (arg == "--rounds")
+      options.rounds = std::max(1, std::atoi(argv[++i]));
+    else if (arg == "--seconds")
+      options.seconds = std::atof(argv[++i]);
+    else if (arg == "--dir")
+      options.dir = std::filesystem::absolute(argv[++i]).string();
+    else
+      return cantle::peers::usage();
+  }
+  std::setvbuf(stdout, nullptr, _IOLBF, 0);
+  return cantle::peers::run(options);
+}
