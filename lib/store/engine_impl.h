@@ -278,6 +278,12 @@ struct Engine::Impl {
   // A snapshot of now, for a read thread; back into the pool when let go.
   base::Result<std::shared_ptr<Reader>> pooled_reader();
   void give_back(std::shared_ptr<Reader> reader);
+  // Begins a read on a read thread, now or when one of those under way has ended: each holds a slot of the index.
+  void read_async(std::function<void()> begin);
+  void begin_scan(const model::PartitionId& partition, const ScanRange& range,
+                  std::function<void(base::Result<ScanRows>)> done);
+  void begin_sample(const model::PartitionId& partition, uint32_t n,
+                    std::function<void(base::Result<std::vector<std::string>>)> done);
   Size size(const model::PartitionId& partition);
 
   template <class F>
@@ -364,6 +370,8 @@ struct Engine::Impl {
   bool turn_open = false;
   std::deque<std::string> turn_values;
   std::vector<std::shared_ptr<Reader>> pool;
+  size_t reads_under_way = 0;  // on read threads, or on their way there
+  std::deque<std::function<void()>> reads_waiting;
 };
 
 }  // namespace cantle::store

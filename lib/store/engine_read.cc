@@ -11,7 +11,8 @@ using base::ok;
 
 namespace {
 
-constexpr size_t kPoolMax = 8;  // readers kept for read threads
+// Reads under way on read threads: each holds one of the index's slots for readers (512 for all processes).
+constexpr size_t kReadsMax = 64;
 
 const Part* part_of(const TenureRow& row, std::string_view key) {
   for (const auto& part : row.parts)
@@ -109,11 +110,23 @@ base::Result<std::shared_ptr<Reader>> Engine::Impl::pooled_reader() {
     pool.pop_back();
   }
   TRY(reader->renew());
+  reads_under_way++;
   return reader;
 }
 
 void Engine::Impl::give_back(std::shared_ptr<Reader> reader) {
-  if (pool.size() < kPoolMax) pool.push_back(std::move(reader));
+  pool.push_back(std::move(reader));
+  reads_under_way--;
+  while (!reads_waiting.empty() && reads_under_way < kReadsMax) {
+    const auto begin = std::move(reads_waiting.front());
+    reads_waiting.pop_front();
+    begin();
+  }
+}
+
+void Engine::Impl::read_async(std::function<void()> begin) {
+  if (reads_under_way < kReadsMax && reads_waiting.empty()) return begin();
+  reads_waiting.push_back(std::move(begin));
 }
 
 Engine::Size Engine::Impl::size(const model::PartitionId& partition) {
@@ -157,24 +170,30 @@ void Engine::get_async(const model::PartitionId& partition, std::string_view key
 
 void Engine::scan_async(const model::PartitionId& partition, const ScanRange& range,
                         std::function<void(base::Result<ScanRows>)> done) {
+  impl_->read_async([self = impl_.get(), partition, range, done = std::move(done)]() mutable {
+    self->begin_scan(partition, range, std::move(done));
+  });
+}
+
+void Engine::Impl::begin_scan(const model::PartitionId& partition, const ScanRange& range,
+                              std::function<void(base::Result<ScanRows>)> done) {
   struct Work {
     ScanPlan plan;
     std::shared_ptr<Reader> reader;
     base::Result<ScanRows> rows = ScanRows{};
     model::Lsn at;
   };
-  auto* self = impl_.get();
   auto work = std::make_shared<Work>();
   const auto prepare = [&]() -> base::Status {
-    TRY_ASSIGN(const Log* log, self->readable(partition));
-    TRY_ASSIGN(work->reader, self->pooled_reader());
+    TRY_ASSIGN(const Log* log, readable(partition));
+    TRY_ASSIGN(work->reader, pooled_reader());
     work->plan = plan_scan(log->row.parts, range);
-    collect(work->plan, self->overlay);
+    collect(work->plan, overlay);
     work->at = log->seen();
     return ok();
   };
   if (auto s = prepare(); !s)
-    return self->parts.executor.defer(self->guarded([done = std::move(done), e = s.error()] { done(base::fail(e)); }));
+    return parts.executor.defer(guarded([done = std::move(done), e = s.error()] { done(base::fail(e)); }));
   auto task = [work] {
     auto end = merge(*work->reader, work->plan, [&](std::string_view key, const Found& f) {
       work->rows->rows.push_back({std::string(key), {f.deleted, f.version, std::string(f.value), f.flags}});
@@ -186,39 +205,45 @@ void Engine::scan_async(const model::PartitionId& partition, const ScanRange& ra
     else
       work->rows = base::fail(std::move(end).error());
   };
-  self->parts.executor.run(Lane::read, std::move(task), self->guarded([self, work, done = std::move(done)] {
-    self->give_back(std::move(work->reader));
-    work->plan = {};
-    if (work->rows) work->rows->end.at = work->at;
-    done(std::move(work->rows));
-  }));
+  parts.executor.run(Lane::read, std::move(task), guarded([this, work, done = std::move(done)] {
+                       give_back(std::move(work->reader));
+                       work->plan = {};
+                       if (work->rows) work->rows->end.at = work->at;
+                       done(std::move(work->rows));
+                     }));
 }
 
 void Engine::sample(const model::PartitionId& partition, uint32_t n,
                     std::function<void(base::Result<std::vector<std::string>>)> done) {
+  impl_->read_async([self = impl_.get(), partition, n, done = std::move(done)]() mutable {
+    self->begin_sample(partition, n, std::move(done));
+  });
+}
+
+void Engine::Impl::begin_sample(const model::PartitionId& partition, uint32_t n,
+                                std::function<void(base::Result<std::vector<std::string>>)> done) {
   struct Work {
     std::vector<Part> parts;
     std::shared_ptr<Reader> reader;
     base::Result<std::vector<std::string>> keys = std::vector<std::string>();
   };
-  auto* self = impl_.get();
   auto work = std::make_shared<Work>();
   const auto prepare = [&]() -> base::Status {
-    TRY_ASSIGN(const Log* log, self->readable(partition));
+    TRY_ASSIGN(const Log* log, readable(partition));
     work->parts = log->row.parts;
-    TRY_ASSIGN(work->reader, self->pooled_reader());
+    TRY_ASSIGN(work->reader, pooled_reader());
     return ok();
   };
   if (auto s = prepare(); !s)
-    return self->parts.executor.defer(self->guarded([done = std::move(done), e = s.error()] { done(base::fail(e)); }));
-  self->parts.executor.run(
+    return parts.executor.defer(guarded([done = std::move(done), e = s.error()] { done(base::fail(e)); }));
+  parts.executor.run(
       Lane::read,
       [work, n] {
         work->keys = sample_parts(*work->reader, work->parts, n);
         work->reader->reset();
       },
-      self->guarded([self, work, done = std::move(done)] {
-        self->give_back(std::move(work->reader));
+      guarded([this, work, done = std::move(done)] {
+        give_back(std::move(work->reader));
         done(std::move(work->keys));
       }));
 }

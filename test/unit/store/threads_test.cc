@@ -64,6 +64,27 @@ struct Daemon {
   }
 };
 
+TEST(Threads, more_reads_at_once_than_the_index_has_slots_for_readers) {
+  Daemon d;
+  d.start();
+  bool made = false;
+  ASSERT_TRUE(d.engine->create({tenure(1, 1), id_of<model::TableUuid>(7), {1}, {}},
+                               [&](const base::Status& s) { made = s.has_value(); }));
+  ASSERT_TRUE(d.until([&] { return made; }));
+  bool written = false;
+  ASSERT_TRUE(d.engine->append(partition(1), payload_of({put("k", "v", 1000)}), [&](const auto& r) { written = !!r; }));
+  ASSERT_TRUE(d.until([&] { return written; }));
+  size_t good = 0, ended = 0;
+  constexpr size_t kReads = 2000;
+  for (size_t i = 0; i < kReads; i++)
+    d.engine->get_async(partition(1), "k", [&](const auto& found) {
+      ended++;
+      if (found && *found && (*found)->value == "v") good++;
+    });
+  ASSERT_TRUE(d.until([&] { return ended == kReads; }));
+  EXPECT_EQ(good, kReads);
+}
+
 TEST(Threads, writers_readers_apply_and_kill_lose_nothing_acknowledged) {
   Daemon d;
   struct Written {
