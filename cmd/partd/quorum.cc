@@ -108,6 +108,10 @@ void Quorum::perform(Begin& e) {
   plan_turn();
 }
 
+void Quorum::perform(Tell& e) {
+  if (auto* r = find(e.partition)) run(*r, [&](Out& out) { r->machine->members(at(), std::move(e.members), out); });
+}
+
 void Quorum::perform(End& e) {
   auto node = replicas_.extract(e.partition);
   if (node.empty()) return;

@@ -179,6 +179,7 @@ class Quorum {
   void perform(proto::quorum_tables::Effects effects);
   void perform(proto::quorum_tables::Create& e);
   void perform(proto::quorum_tables::Begin& e);
+  void perform(proto::quorum_tables::Tell& e);
   void perform(proto::quorum_tables::End& e);
   void perform(proto::quorum_tables::SetAside& e);
   void perform(proto::quorum_tables::Drop& e);

@@ -189,8 +189,8 @@ base::Status Fsck::check_systems(const TableEntry& table, const model::Metadata&
   return base::ok();
 }
 
-// A region of a quorum table got its government with itself, and its voters are those of the map: nothing changes them
-// yet.
+// A region of a quorum table got its government with itself. Its voters change only as the map says that they should:
+// each is the map's of its slot, or of the two there the one that is replaced or the one that replaces it.
 base::Status Fsck::check_government(const TableEntry& table, const model::Metadata& map, Region region) {
   TRY_ASSIGN(auto* session, tool_.coord());
   const auto& at = tool_.at();
@@ -209,8 +209,13 @@ base::Status Fsck::check_government(const TableEntry& table, const model::Metada
   if (!node) return found(path, "is missing: nobody can lead"), base::ok();
   const auto is = coord::parse_government(node->value);  // which refuses epoch 0, and a leader that is no voter
   if (!is) return found(path, is.error().text), base::ok();
-  if (const auto should = meta::first_government(map, region, ""); should && is->voters != should->voters)
-    found(path, "its voters are not the available assignments of the map");
+  const auto* p = map.partitions.get(region);
+  const auto fits = [&](const model::Voter& v) {
+    const auto* a = model::find_assignment(*p, v.assignment);
+    return a != nullptr && a->server == v.server && a->slot == v.slot && a->state != model::AssignmentState::proposed;
+  };
+  if (p != nullptr && (is->voters.size() != map.replicas || !std::all_of(is->voters.begin(), is->voters.end(), fits)))
+    found(path, "its voters are not those that the map names");
   return check_votes(quorums, *is);
 }
 

@@ -101,11 +101,6 @@ base::Result<Plan> plan_away(Tool& tool, const ServerId& from, const ServerId& t
     for (const auto& p : map->partitions) {
       const auto* a = model::find_assignment(p, from);
       if (!a) continue;
-      if (map->replication == model::Replication::quorum) {
-        plan.impossible.push_back(t.name + ", region " + to_string(p.region) +
-                                  ": a replica of a quorum table cannot be replaced yet in this version");
-        continue;
-      }
       TRY(refuse_busy(t.name, p, *a, from_dead));
       if (!has_source(p, from, from_dead, nodes)) {
         plan.impossible.push_back(t.name + ", region " + to_string(p.region) + ": no live replica has its data");

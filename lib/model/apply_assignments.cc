@@ -121,6 +121,7 @@ base::Status apply(Draft& draft, const ops::FinalizeMove& op) {
   TRY_ASSIGN(const auto i, expect_move(p, op.attempt));
   if (iterator_of(p, p.moves[i].to)->state != AssignmentState::available)
     return conflict("ready", "the target of move " + to_string(op.attempt) + " has not been filled");
+  if (p.moves[i].cancelled.value != 0) return conflict("cancelled", "move " + to_string(op.attempt) + " was cancelled");
   p.assignments.erase(iterator_of(p, p.moves[i].from));
   p.moves.erase(p.moves.begin() + static_cast<std::ptrdiff_t>(i));
   draft.changed(std::move(p));
@@ -134,6 +135,17 @@ base::Status apply(Draft& draft, const ops::CancelMove& op) {
   if (given_up(p, move.from))
     return conflict("taken-over", "writes have not waited for the source of move " + to_string(op.attempt) +
                                       " since its replacement is AVAILABLE: it can only be finished");
+  if (draft.file.replication == Replication::quorum) {
+    if (op.undone && move.cancelled.value == 0)
+      return conflict("cancelled", "move " + to_string(op.attempt) + " was not cancelled");
+    // Nobody gives a vote to what is PROPOSED.
+    if (!op.undone && iterator_of(p, move.to)->state != AssignmentState::proposed) {
+      if (move.cancelled.value != 0) return base::ok();
+      p.moves[i].cancelled = draft.file.txnseq;
+      draft.changed(std::move(p));
+      return base::ok();
+    }
+  }
   p.assignments.erase(iterator_of(p, move.to));
   if (auto& from = *iterator_of(p, move.from); from.state == AssignmentState::leaving)
     enter(draft, from, AssignmentState::available);

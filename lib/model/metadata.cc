@@ -32,6 +32,19 @@ bool being_filled(const Metadata& metadata, const Interval& interval) {
   return false;
 }
 
+std::vector<const Assignment*> should_vote(const Partition& partition) {
+  std::vector<const Assignment*> voters;
+  for (const auto& a : partition.assignments) {
+    const auto move =
+        std::find_if(partition.moves.begin(), partition.moves.end(), [&](const Move& m) { return m.to == a.id; });
+    if (move == partition.moves.end())
+      voters.push_back(&a);
+    else if (a.state != AssignmentState::proposed && move->cancelled.value == 0)
+      voters.back() = &a;  // it stands behind the one that it replaces
+  }
+  return voters;
+}
+
 const Assignment* find_assignment(const Partition& partition, const ServerId& server) {
   for (const auto& a : partition.assignments)
     if (a.server == server) return &a;

@@ -114,16 +114,13 @@ namespace {
 template <class Op, class... Others>
 constexpr bool is_one_of = (std::is_same_v<Op, Others> || ...);
 
-// Who votes in a quorum table is changed by its leader before METADATA says so, and a split by its cut: METADATA alone
-// would take a voter away without anybody's knowing.
+// A quorum table's partition is split by a cut in its log: METADATA alone would lose what is under way.
 base::Status supported(const Metadata& file, const Operation& operation) {
   if (file.replication != Replication::quorum) return base::ok();
   return std::visit(
       []<class Op>(const Op&) -> base::Status {
-        if constexpr (is_one_of<Op, ops::SplitPartition, ops::Initialize, ops::FinalizeSplit, ops::AbortSplit>)
+        if constexpr (is_one_of<Op, ops::SplitPartition, ops::FinalizeSplit, ops::AbortSplit>)
           return refused("supported", "a partition of a quorum table cannot be split yet in this version");
-        if constexpr (is_one_of<Op, ops::Replace, ops::FinalizeMove, ops::CancelMove>)
-          return refused("supported", "a replica of a quorum table cannot be replaced yet in this version");
         return base::ok();
       },
       operation);

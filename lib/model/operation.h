@@ -14,8 +14,8 @@
 //   invalid    it can hold on no base (a split point outside the interval, a server named twice), or the
 //              result breaks a rule of validate()
 //
-// What changes an entry sets its min_txnseq to the new txnseq. Of a quorum table no partition is split and no replica
-// replaced yet: invalid, rule `supported`.
+// What changes an entry sets its min_txnseq to the new txnseq. Of a quorum table no partition is split yet: invalid,
+// rule `supported`.
 #pragma once
 
 #include <map>
@@ -146,7 +146,8 @@ struct MarkAvailable {
   friend bool operator==(const MarkAvailable&, const MarkAvailable&) = default;
 };
 
-// Removes the source of a move whose target is AVAILABLE.
+// Removes the source of a move whose target is AVAILABLE. In a quorum table the requester has seen that the source does
+// not vote.
 struct FinalizeMove {
   PartitionId partition;
   AttemptId attempt;
@@ -155,10 +156,14 @@ struct FinalizeMove {
 };
 
 // Back to exactly what was. Refused once the replacement of a dead one is AVAILABLE (given_up() in partition.h).
+// In a quorum table the new one may have a vote from INITIALIZING on. Then this only says that the move is cancelled,
+// for whoever leads to act on; with `undone` it removes the new one: the requester has seen the government that says
+// so.
 struct CancelMove {
   PartitionId partition;
   AttemptId attempt;
-  CANTLE_FIELDS(partition, attempt)
+  bool undone = false;
+  CANTLE_FIELDS(partition, attempt, undone)
   friend bool operator==(const CancelMove&, const CancelMove&) = default;
 };
 

@@ -76,7 +76,10 @@ struct Move {
   AssignmentId from, to;
   bool from_dead = false;  // REPLACE: nothing is expected of the source
   TxnSeq since;
-  CANTLE_FIELDS(attempt, from, to, from_dead, since)
+  // In quorum tables: the txnseq at which it was cancelled; 0: it was not. It is over when the leader has said, in a
+  // government of that map or a newer one, that the old one votes and the new one does not.
+  TxnSeq cancelled{};
+  CANTLE_FIELDS(attempt, from, to, from_dead, since, cancelled)
   friend bool operator==(const Move&, const Move&) = default;
 };
 
@@ -112,6 +115,9 @@ struct EndedPartition {
   friend bool operator==(const EndedPartition&, const EndedPartition&) = default;
 };
 
+// Of a quorum table: who should vote, one for each slot. Where one is being replaced: the new one, from INITIALIZING on
+// (whoever leads lets it vote only when it has everything that is committed), unless that was cancelled.
+std::vector<const Assignment*> should_vote(const Partition& partition);
 const Assignment* find_assignment(const Partition& partition, const ServerId& server);
 const Assignment* find_assignment(const Partition& partition, const AssignmentId& id);
 // A replica of it is being filled.

@@ -16,8 +16,7 @@ constexpr std::array kRules = {
     Rule{"format", "the file's format is one that this version writes"},
     Rule{"name", "the table has a valid name and a uuid"},
     Rule{"replicas", "k is between 1 and 9"},
-    Rule{"quorum",
-         "a quorum table has 1, 3, 5 or 7 replicas, all of them available, and nothing of it is split or moved yet"},
+    Rule{"quorum", "a quorum table has 1, 3, 5 or 7 replicas"},
     Rule{"options", "options exist and have values they can have"},
     Rule{"chain", "txnseq grows by one, and each file names its predecessor and that one's hash"},
     Rule{"limits", "keys, lists and numbers stay below their limits"},
@@ -153,7 +152,8 @@ base::Status check_txnseqs(const Metadata& file, const Partition& p) {
   const auto fits = [&](TxnSeq t) { return t.value >= 1 && t <= file.txnseq; };
   bool good = fits(p.min_txnseq);
   for (const auto& a : p.assignments) good = good && fits(a.since) && a.since <= p.min_txnseq;
-  for (const auto& m : p.moves) good = good && fits(m.since);
+  for (const auto& m : p.moves)
+    good = good && fits(m.since) && (m.cancelled.value == 0 || (m.cancelled > m.since && m.cancelled <= p.min_txnseq));
   if (p.split) {
     good = good && fits(p.split->since);
     for (const auto* child : {&p.split->low, &p.split->high})
@@ -201,15 +201,6 @@ base::Status check_regions(const Metadata& file, const Partition& p) {
   return base::ok();
 }
 
-// Every assignment votes from the first map on, as there is nothing that it would have to be filled with.
-base::Status check_quorum(const Metadata& file, const Partition& p) {
-  if (file.replication != Replication::quorum) return base::ok();
-  const bool still = !p.split && p.moves.empty() &&
-                     std::all_of(p.assignments.begin(), p.assignments.end(),
-                                 [](auto& a) { return a.state == AssignmentState::available; });
-  return still ? base::ok() : broken("quorum", name_of(p) + " is being split, moved or filled");
-}
-
 base::Status check_partition(const Metadata& file, const Partition& p) {
   if (p.interval.begin.size() > kKeyMax || p.interval.end.size() > kKeyMax)
     return broken("limits", name_of(p) + ": a bound is longer than a key may be");
@@ -219,7 +210,6 @@ base::Status check_partition(const Metadata& file, const Partition& p) {
   TRY(check_split(file, p));
   TRY(check_txnseqs(file, p));
   TRY(check_ids(file, p));
-  TRY(check_quorum(file, p));
   return check_regions(file, p);
 }
 

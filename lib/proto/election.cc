@@ -79,7 +79,9 @@ bool Election::admits(Epoch epoch) const { return epoch >= floor() || MUTANT("ob
 
 Instant Election::lease_until() const {
   if (!leads_ || !read_) return {};
-  return beacons_->lease_until(self_.partition, leads_->epoch, {&read_->government.voters});
+  const auto& voters = read_->government.voters;
+  const auto& next = reform_ && !MUTANT("lease_by_one_set") ? reform_->to.voters : voters;
+  return beacons_->lease_until(self_.partition, leads_->epoch, {&voters, &next});
 }
 
 bool Election::can_lead(Instant now) const {
@@ -211,6 +213,10 @@ void Election::on(Instant now, const ResignAsked& in, Effects& out) {
   if (leads_) resign(now, in.why, in.successor, out);
 }
 
+void Election::on(Instant, const Reform& in, Effects&) {
+  if (may_reform()) reform_ = Reforming{in, read_->version};
+}
+
 model::QuorumSuspectReply Election::answer(Instant now, const model::QuorumSuspect& question) {
   if (leads_ || question.epoch < highest_) return {false, highest_};
   if (question.epoch == leader_.epoch) {
@@ -260,7 +266,12 @@ void Election::adopt(Instant now, const Request& by, VersionedGovernment read, E
     if (leads_) stop(now, "there is another government, of epoch " + to_string(now_is.epoch), {}, out);
     return;
   }
-  if (leads_ && leads_->epoch == now_is.epoch) return;
+  if (leads_ && leads_->epoch == now_is.epoch) {
+    if (reform_ && reform_->version == read_->version) return;  // not made, and it may be made yet
+    reform_.reset();
+    out.emplace_back(Electorate{now_is.epoch, now_is.voters});
+    return;
+  }
   if (ours || MUTANT("resume_leadership")) return lead(now, now_is, out);
   // Of a life before, or of a leadership that was resigned or given up: it is never taken up again (S6). Those who
   // hear this server's beacons would wait for it otherwise.
@@ -286,6 +297,7 @@ void Election::lead(Instant now, const Government& government, Effects& out) {
   leads_ = {government.epoch, now, now};
   met_ = {};
   emptying_ = {};
+  reform_.reset();
   pending_.clear();
   enter(now, Phase::calm);
   out.emplace_back(Lead{government.epoch, government, renewed});
@@ -299,6 +311,7 @@ void Election::stop(Instant now, std::string why, AssignmentId successor, Effect
   beacons_->release(now, {self_.partition, epoch, successor});
   beacons_->governed(self_.partition, highest_);  // who took its place is known already, perhaps
   leads_.reset();
+  reform_.reset();
   pending_.clear();
   swap_.reset();
   met_ = {};
@@ -371,6 +384,13 @@ void Election::think_as_leader(Instant now, Effects& out) {
     return resign(now, "a majority does not follow it", {}, out);
   const auto met = std::max(met_, beacons_->refused_at(self_.partition));
   if (met > leads_->epoch && may_swap(now)) swap(now, std::max(met, never_led()), self_.assignment, out);
+  if (reform_ && may_swap(now)) {
+    Government to = read_->government;
+    to.leader = reform_->to.leader;
+    to.voters = reform_->to.voters;
+    to.txnseq = reform_->to.txnseq;
+    swap(now, std::move(to), out);
+  }
   read_if_due(now, out);
 }
 
@@ -553,13 +573,18 @@ bool Election::may_swap(Instant now) const {
 }
 
 void Election::swap(Instant now, Epoch epoch, AssignmentId leader, Effects& out) {
-  const uint64_t number = next_number_++;
   Government to = read_->government;
   to.epoch = epoch;
   to.leader = leader;
+  swap(now, std::move(to), out);
+}
+
+void Election::swap(Instant now, Government to, Effects& out) {
+  const uint64_t number = next_number_++;
   to.writer = self_.server.name + "/" + to_string(self_.incarnation) + "/" + std::to_string(number);
   const int32_t version = MUTANT("swap_without_version") ? -1 : read_->version;
-  if (!leader.none()) pending_[to.writer] = {version, epoch};
+  const bool leads_it = leads_ && leads_->epoch == to.epoch;
+  if (!to.leader.none() && !leads_it) pending_[to.writer] = {version, to.epoch};
   swap_ = {{number, now, true}, to};
   out.emplace_back(SwapGovernment{number, version, to});
 }

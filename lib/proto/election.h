@@ -24,6 +24,7 @@
 //   AskSuspect       quorum.suspect to that voter                -> SuspectAnswered
 //   SendRelease      quorum.release; no answer is needed: beacons repeat it
 //   Lead             it leads at this epoch: begin it in the log. Again, with a higher epoch, after a renewal
+//   Electorate       the voters have changed, or a swap for others has come to nothing
 //   Stop             it leads no more: nothing is acknowledged, answered or sent as a leader from here on
 //   Follow           whom to expect pipes from
 //
@@ -37,6 +38,8 @@
 //   * A candidate has the votes of a majority with its own promise, and a log at least as long as those of some
 //     majority (S18): everything committed is in it.
 //   * While the coordination service is away nothing is sealed, so that the leader goes on (S35).
+//   * While a swap for other voters may have been made, or may be made yet, a lease takes a majority of both sets, and
+//     it is over only when the version that it was sent for has passed (S27, S61).
 //   * From the moment that a seal is asked for, admits() and the answers to beacons keep it.
 #pragma once
 
@@ -138,8 +141,15 @@ struct ResignAsked {
   model::AssignmentId successor;  // none: whoever is elected; else it is level with us, and writes are parked
   std::string why;
 };
+// The voters are to be these, by a map of that transaction; `leader` is this replica, or nobody where it is none of
+// them. Asked only while may_reform(). From here on the lease takes both sets; answered with Electorate.
+struct Reform {
+  model::Voters voters;
+  model::AssignmentId leader;
+  model::TxnSeq txnseq;
+};
 using Input = std::variant<Tick, GovernmentRead, Swapped, Sealed, VotePut, VotesLost, VotesRead, SuspectAnswered, Rung,
-                           LogState, PromiseMet, LeaderMet, ResignAsked>;
+                           LogState, PromiseMet, LeaderMet, ResignAsked, Reform>;
 
 // --- effects --------------------------------------------------------------------------------------------------
 struct ReadGovernment {
@@ -181,6 +191,11 @@ struct Lead {
   model::Government government;
   bool renewed = false;
 };
+// To one that leads at this epoch: these are its government's voters, and no swap for others is under way.
+struct Electorate {
+  model::Epoch epoch;
+  model::Voters voters;
+};
 struct Stop {
   model::Epoch epoch;
   std::string why;
@@ -194,7 +209,7 @@ struct Say {
   std::string text;
 };
 using Effect = std::variant<ReadGovernment, SwapGovernment, Seal, PutVote, RemoveVote, ReadVotes, AskSuspect,
-                            SendRelease, Lead, Stop, Follow, Say>;
+                            SendRelease, Lead, Electorate, Stop, Follow, Say>;
 using Effects = std::vector<Effect>;
 
 // Why a voter would have another leader.
@@ -227,6 +242,8 @@ class Election {
   model::Epoch floor() const { return std::max({promise_, sealing_, highest_}); }  // a refusal says it
   model::QuorumSuspectReply answer(base::Instant now, const model::QuorumSuspect& question);
   std::optional<model::Epoch> leads() const;
+  // It leads, and no swap for other voters is under way.
+  bool may_reform() const { return leads_ && !reform_ && read_ && read_->government.epoch == leads_->epoch; }
   // Until when a leader may answer reads; zero for anybody else.
   base::Instant lease_until() const;
   const model::Government* government() const { return read_ ? &read_->government : nullptr; }
@@ -273,6 +290,10 @@ class Election {
     int32_t version = 0;
     model::Epoch epoch;
   };
+  struct Reforming {
+    election::Reform to;
+    int32_t version = 0;  // that it is sent for; when another is read it has been made, or never will be
+  };
 
   void on(base::Instant now, const election::Tick& in, election::Effects& out);
   void on(base::Instant now, const election::GovernmentRead& in, election::Effects& out);
@@ -287,6 +308,7 @@ class Election {
   void on(base::Instant now, const election::PromiseMet& in, election::Effects& out);
   void on(base::Instant now, const election::LeaderMet& in, election::Effects& out);
   void on(base::Instant now, const election::ResignAsked& in, election::Effects& out);
+  void on(base::Instant now, const election::Reform& in, election::Effects& out);
 
   // What is to be done now, whatever came.
   void think(base::Instant now, election::Effects& out);
@@ -320,6 +342,7 @@ class Election {
   bool may_swap(base::Instant now) const;
   bool votes_for_long(base::Instant now) const;
   void swap(base::Instant now, model::Epoch epoch, model::AssignmentId leader, election::Effects& out);
+  void swap(base::Instant now, model::Government to, election::Effects& out);
   void swap_unknown(base::Instant now);
   const model::Voter* own_voter() const;
   model::Epoch never_led() const;
@@ -337,8 +360,9 @@ class Election {
   Known leader_;
   std::optional<Leading> leads_;
   std::optional<base::Instant> resigned_at_;
-  model::Epoch met_;                        // leading: the highest promise that a voter has shown
-  model::Epoch emptying_;                   // resigned: the leader is to be taken out of the government of this epoch
+  model::Epoch met_;       // leading: the highest promise that a voter has shown
+  model::Epoch emptying_;  // resigned: the leader is to be taken out of the government of this epoch
+  std::optional<Reforming> reform_;
   std::map<std::string, Pending> pending_;  // by writer: swaps that would make this replica leader and may be made yet
 
   Phase phase_ = Phase::calm;

@@ -36,14 +36,7 @@ Leader::Leader(model::Hop self, model::Epoch epoch, model::Voters voters, Log& l
       voters_(std::move(voters)),
       log_(log),
       gatherer_(gatherer),
-      pipeline_(pipeline) {
-  for (const auto& v : voters_) {
-    if (v.assignment == self_.assignment) continue;
-    Peer peer;
-    peer.hop = {v.server, v.assignment};
-    peers_.push_back(std::move(peer));
-  }
-}
+      pipeline_(pipeline) {}
 
 void Leader::begin(Instant now, Effects& out) {
   now_ = now;
@@ -54,7 +47,7 @@ void Leader::begin(Instant now, Effects& out) {
   starting_ = start.id;
   out.emplace_back(Build{start.id, model::BlockKind::epoch_start, epoch_, start.first, log_.commit()});
   building_.emplace(start.id, std::move(start));
-  for (auto& peer : peers_) open(peer, out);
+  arrange_peers(out);
 }
 
 // --- requests ------------------------------------------------------------------------------------
@@ -179,16 +172,23 @@ void Leader::durable(Instant now, Effects& out) {
 
 // --- commit --------------------------------------------------------------------------------------
 
+// What a majority of them has durable.
+Lsn Leader::agreed(const model::Voters& voters) const {
+  std::vector<Lsn> have;
+  have.reserve(voters.size());
+  for (const auto& v : voters) {
+    const auto* peer = find({v.server, v.assignment});
+    have.push_back(v.assignment == self_.assignment ? log_.end().lsn : peer == nullptr ? Lsn{} : peer->acked.lsn);
+  }
+  std::sort(have.begin(), have.end(), std::greater<>());
+  return have[model::majority(have.size()) - 1];
+}
+
 void Leader::commit(Instant now, Effects& out) {
   if (stopped_ || !start_) return;
-  std::vector<Lsn> have;
-  have.reserve(peers_.size());
-  for (const auto& peer : peers_) have.push_back(peer.acked.lsn);
-  std::sort(have.begin(), have.end(), std::greater<>());
-  const size_t others = voters_.size() / 2;  // with the leader a majority
-  Lsn lsn = log_.durable().lsn;
-  if (others > 0 && !MUTANT("commit_alone")) lsn = std::min(lsn, have[others - 1]);
-  if (MUTANT("commit_before_own_sync") && others > 0) lsn = have[others - 1];
+  Lsn lsn = MUTANT("commit_before_own_sync") && voters_.size() > 1 ? log_.end().lsn : log_.durable().lsn;
+  if (!MUTANT("commit_alone")) lsn = std::min(lsn, agreed(voters_));
+  if (next_voters_ && !MUTANT("commit_by_one_set")) lsn = std::min(lsn, agreed(*next_voters_));
   // What was written under older epochs counts when the epoch start does, never by itself (S14).
   if (lsn < *start_ && !MUTANT("count_older_epochs")) return;
   if (!log_.commit(lsn)) return;

@@ -6,6 +6,8 @@
 //   leader.begin(now, out);                        // after the government was won: the epoch start
 //   leader.write(now, request, bytes, deadline, out);  leader.flush(now, out);   // at the end of a turn, after a
 //   Commit leader.durable(now, out);                      // after log.durable(…) leader.acked(now, ack, out) …
+//   leader.feed(now, replicas, out);               // who is fed without a vote: learners, and who was replaced
+//   leader.reform(now, next, out);  …  leader.vote(now, voters, out);   // the voters change
 //   leader.stop(error, out);                       // resigned or deposed: every request is answered
 // It lives as long as the epoch; a renewal is a new Leader.
 //
@@ -24,7 +26,8 @@
 //   * Every write() ends with one Reply: ok only once committed; outcome_unknown once it is in a block; else it did not
 //     happen. One that puts nothing into the log is answered when what it was judged by is committed (S24).
 //   * A replica's error, silence or nonsense never fails a write that a majority has.
-//   * No commit counts voters that are not in the government (`joined` is only who gets blocks at once).
+//   * No commit counts voters that are not in the government (`joined` is only who gets blocks at once). From reform()
+//     until vote() says what came of it, it takes a majority of both sets (S61): either may be the government's.
 #pragma once
 
 #include <deque>
@@ -98,15 +101,23 @@ class Leader {
   void tick(base::Instant now, Effects& out);
   void stop(const base::Error& why, Effects& out);
 
+  // Replicas that get every block, whether they vote or not; voters get them anyway.
+  void feed(base::Instant now, std::vector<model::Hop> replicas, Effects& out);
+  // The government may be swapped for one with these voters from now on.
+  void reform(base::Instant now, model::Voters next, Effects& out);
+  // These are the government's voters, and no swap for others is under way.
+  void vote(base::Instant now, model::Voters voters, Effects& out);
+
   model::Epoch epoch() const { return epoch_; }
   const model::Hop& self() const { return self_; }
   // The epoch start is committed: it may answer.
   bool serving() const { return serving_; }
   bool stopped() const { return stopped_; }
   bool building() const { return !building_.empty(); }  // a Build is not answered yet
-  // Replicas, itself among them, that can take a block now.
-  size_t reachable() const;
-  bool has_majority() const { return reachable() >= model::majority(voters_.size()); }
+  // A majority of the voters can take a block now, the leader itself among them.
+  bool has_majority() const { return reaches(voters_) && (!next_voters_ || reaches(*next_voters_)); }
+  // It gets each block as it is built, and has everything that is committed.
+  bool level(const model::Hop& replica) const;
   base::Instant next_tick() const;
 
   enum class PeerState : uint8_t { waiting, opening, finding, cutting, trailing, joined, outside, faulted };
@@ -115,6 +126,7 @@ class Leader {
     PeerState state = PeerState::waiting;
     model::LogPoint acked;
     std::string why;
+    bool votes = true;
   };
   std::vector<PeerStatus> peers() const;
   static std::string_view word(PeerState state);
@@ -155,6 +167,10 @@ class Leader {
   };
 
   Peer* find(const model::Hop& hop);
+  const Peer* find(const model::Hop& hop) const { return const_cast<Leader*>(this)->find(hop); }
+  void arrange_peers(Effects& out);
+  bool reaches(const model::Voters& voters) const;
+  model::Lsn agreed(const model::Voters& voters) const;
   bool takes_writes() const;
   void gather(const Waiting& w, Effects& out);
   void answer_later(const InBlock& request, Effects& out);
@@ -179,10 +195,12 @@ class Leader {
   model::Hop self_;
   model::Epoch epoch_;
   model::Voters voters_;
+  std::optional<model::Voters> next_voters_;  // of a swap whose outcome is not known
+  std::vector<model::Hop> fed_;
   Log& log_;
   Gatherer& gatherer_;
   Pipeline pipeline_;
-  std::vector<Peer> peers_;    // the other voters
+  std::vector<Peer> peers_;    // the other voters, and who is fed
   std::vector<size_t> order_;  // joined ones, in the order of the chain
   uint64_t generation_ = 0;
   std::optional<model::Lsn> start_;  // LSN of the epoch start

@@ -22,18 +22,88 @@ Leader::Peer* Leader::find(const model::Hop& hop) {
   return nullptr;
 }
 
-size_t Leader::reachable() const {
-  size_t n = 1;
-  for (const auto& peer : peers_)
-    if (peer.state == PeerState::joined || peer.state == PeerState::trailing) ++n;
-  return n;
+bool Leader::reaches(const model::Voters& voters) const {
+  return model::majority_of(voters, [&](const model::Voter& v) {
+    const auto* peer = find({v.server, v.assignment});
+    return v.assignment == self_.assignment ||
+           (peer != nullptr && (peer->state == PeerState::joined || peer->state == PeerState::trailing));
+  });
+}
+
+bool Leader::level(const model::Hop& replica) const {
+  const auto* peer = find(replica);
+  return peer != nullptr && peer->state == PeerState::joined && peer->acked.lsn >= log_.commit();
 }
 
 std::vector<Leader::PeerStatus> Leader::peers() const {
   std::vector<PeerStatus> out;
   out.reserve(peers_.size());
-  for (const auto& p : peers_) out.push_back({p.hop, p.state, p.acked, p.why});
+  for (const auto& p : peers_)
+    out.push_back({p.hop, p.state, p.acked, p.why, model::find_voter(voters_, p.hop.assignment) != nullptr});
   return out;
+}
+
+// --- who there is ----------------------------------------------------------------------------------
+
+void Leader::feed(Instant now, std::vector<model::Hop> replicas, Effects& out) {
+  now_ = now;
+  fed_ = std::move(replicas);
+  if (!stopped_ && starting_) arrange_peers(out);
+}
+
+void Leader::reform(Instant now, model::Voters next, Effects& out) {
+  now_ = now;
+  next_voters_ = std::move(next);
+  if (!stopped_) arrange_peers(out);
+}
+
+void Leader::vote(Instant now, model::Voters voters, Effects& out) {
+  now_ = now;
+  voters_ = std::move(voters);
+  next_voters_.reset();
+  if (stopped_) return;
+  arrange_peers(out);
+  commit(now, out);
+  take_waiting_ = take_waiting_ || !waiting_.empty();  // a majority may be there now
+}
+
+// A pipe for each of them; the others' go.
+void Leader::arrange_peers(Effects& out) {
+  std::vector<model::Hop> hops;
+  const auto add = [&](const model::Hop& hop) {
+    if (hop.assignment != self_.assignment && std::find(hops.begin(), hops.end(), hop) == hops.end())
+      hops.push_back(hop);
+  };
+  for (const auto& v : voters_) add({v.server, v.assignment});
+  for (const auto& v : next_voters_.value_or(model::Voters())) add({v.server, v.assignment});
+  for (const auto& hop : fed_) add(hop);
+  std::vector<model::Hop> chain;
+  for (const size_t at : order_) chain.push_back(peers_[at].hop);
+  std::vector<Peer> former = std::exchange(peers_, {});
+  for (const auto& hop : hops) {
+    const auto it = std::find_if(former.begin(), former.end(), [&](const Peer& p) { return p.hop == hop; });
+    if (it != former.end()) {
+      peers_.push_back(std::move(*it));
+      continue;
+    }
+    Peer peer;
+    peer.hop = hop;
+    peers_.push_back(std::move(peer));
+    open(peers_.back(), out);
+  }
+  order_.clear();
+  bool behind = false;  // what went through one that is gone may not have reached those behind it
+  for (const auto& hop : chain) {
+    auto* peer = find(hop);
+    if (peer == nullptr) {
+      behind = pipeline_ == Pipeline::chain;
+      continue;
+    }
+    order_.push_back(static_cast<size_t>(peer - peers_.data()));
+    if (behind) peer->resent = {};
+  }
+  for (const auto& hop : behind ? chain : std::vector<model::Hop>())
+    if (auto* peer = find(hop); peer != nullptr && peer->state == PeerState::joined) resend(now_, *peer, out);
 }
 
 // --- where the logs part ---------------------------------------------------------------------------

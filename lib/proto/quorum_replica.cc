@@ -54,6 +54,11 @@ void QuorumReplica::join(Instant now, election::Effects effects, Out& out) {
   for (auto& effect : effects) {
     if (auto* leads = std::get_if<election::Lead>(&effect)) {
       lead(now, *leads, out);
+    } else if (auto* votes = std::get_if<election::Electorate>(&effect)) {
+      at_leader(
+          now, out,
+          [&](Leader& leader, Effects& effects_of) { leader.vote(now, std::move(votes->voters), effects_of); },
+          votes->epoch);
     } else if (auto* stops = std::get_if<election::Stop>(&effect)) {
       stop_leading(now, stops->why, out);
     } else if (auto* seal = std::get_if<election::Seal>(&effect)) {
@@ -86,6 +91,7 @@ void QuorumReplica::lead(Instant now, const election::Lead& e, Out& out) {
   Effects effects;
   follower_.leave(effects);
   leader_ = std::make_unique<Leader>(self_, e.epoch, e.government.voters, log_, gatherer_, pipeline_);
+  if (members_) leader_->feed(now, members_->fed, effects);
   leader_->begin(now, effects);
   pass(now, effects, out);
 }
@@ -132,6 +138,63 @@ void QuorumReplica::tick(Instant now, Out& out) {
   elect_at_ = now + election::kTick;
   join(now, election_.step(now, election::Tick{}), out);
   at_leader(now, out, [&](Leader& leader, Effects& effects) { leader.tick(now, effects); });
+  reform_if_due(now, out);
+}
+
+// --- who votes -------------------------------------------------------------------------------------
+
+void QuorumReplica::members(Instant now, Members members, Out& out) {
+  members_ = std::move(members);
+  at_leader(now, out, [&](Leader& leader, Effects& effects) { leader.feed(now, members_->fed, effects); });
+  reform_if_due(now, out);
+}
+
+// Of those that stay, the one with most of the log.
+const Leader::PeerStatus* QuorumReplica::successor_of(const std::vector<Leader::PeerStatus>& peers) const {
+  const Leader::PeerStatus* best = nullptr;
+  for (const auto& peer : peers)
+    if (peer.votes && peer.state == Leader::PeerState::joined &&
+        model::find_voter(members_->voters, peer.hop.assignment) != nullptr &&
+        (best == nullptr || peer.acked.lsn > best->acked.lsn))
+      best = &peer;
+  return best;
+}
+
+// One voter at a time, and only one that has everything that is committed: from the moment of reform() on nothing is
+// committed, and no read answered, without a majority of either set (S61).
+void QuorumReplica::reform_if_due(Instant now, Out& out) {
+  auto* leader = leading();
+  if (leader == nullptr || !leader->serving() || !members_ || !election_.may_reform()) return;
+  const auto& government = *election_.government();
+  // It does not know why they are who they are: they may have been swapped by a newer map, and swapped back by this one
+  // once what is swapped out has been dropped.
+  if (members_->txnseq < government.txnseq && !MUTANT("reform_by_an_older_map")) return;
+  auto next = government.voters;
+  bool due = government.txnseq < members_->acknowledge;
+  for (const auto& wanted : members_->voters) {
+    if (model::find_voter(next, wanted.assignment) != nullptr) continue;
+    const auto at = std::find_if(next.begin(), next.end(), [&](const auto& v) { return v.slot == wanted.slot; });
+    if (at == next.end()) continue;
+    if (!leader->level({wanted.server, wanted.assignment}) && !MUTANT("voter_not_level")) {
+      due = false;  // nothing is settled before it is who it should be
+      continue;
+    }
+    if (at->assignment == self_.assignment && next.size() > 1) {
+      const auto peers = leader->peers();
+      if (const auto* best = successor_of(peers))
+        elect(now, election::ResignAsked{best->hop.assignment, "another replica takes its place"}, out);
+      return;
+    }
+    *at = wanted;
+    due = true;
+    break;
+  }
+  if (!due) return;
+  const bool stays = model::find_voter(next, self_.assignment) != nullptr;
+  Effects effects;
+  if (!MUTANT("reform_without_both")) leader->reform(now, next, effects);
+  pass(now, effects, out);
+  elect(now, election::Reform{next, stays ? self_.assignment : model::AssignmentId{}, members_->txnseq}, out);
 }
 
 Instant QuorumReplica::next_tick() const {
@@ -332,7 +395,13 @@ base::Status QuorumReplica::may_read(Instant now) const {
 ReplicaStatus QuorumReplica::status() const {
   ReplicaStatus s;
   const bool leads = leader_ && !leader_->stopped();
-  s.role = follower_.faulted() ? "faulted" : leads ? "leader" : follower_.leader() ? "follower" : "voter";
+  const auto* government = election_.government();
+  const bool votes = government == nullptr || model::find_voter(government->voters, self_.assignment) != nullptr;
+  s.role = follower_.faulted()  ? "faulted"
+           : leads              ? "leader"
+           : !votes             ? "learner"
+           : follower_.leader() ? "follower"
+                                : "voter";
   s.doing = election_.doing();
   s.epoch = leads ? leader_->epoch() : election_.government() != nullptr ? election_.government()->epoch : Epoch{};
   s.leader = election_.leader();

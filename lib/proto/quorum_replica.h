@@ -49,7 +49,7 @@ using ReplicaEffect =
 using ReplicaEffects = std::vector<ReplicaEffect>;
 
 struct ReplicaStatus {
-  std::string_view role;   // leader, follower, voter (no leader is known), faulted
+  std::string_view role;   // leader, follower, voter (no leader is known), learner (no voter), faulted
   std::string_view doing;  // the election's
   model::Epoch epoch;      // of the government, as far as is known
   model::ServerId leader;
@@ -104,6 +104,7 @@ class QuorumReplica {
   base::Status may_read(base::Instant now) const;
   // Hands over to this voter, or to whoever is elected.
   void resign(base::Instant now, const model::AssignmentId& successor, std::string why, Out& out);
+  void members(base::Instant now, quorum::Members members, Out& out);
 
   // It leads, and its epoch start is committed.
   bool serving() const { return leader_ && !leader_->stopped() && leader_->serving(); }
@@ -127,6 +128,8 @@ class QuorumReplica {
   void lead(base::Instant now, const election::Lead& e, Out& out);
   void stop_leading(base::Instant now, const std::string& why, Out& out);
   void tell_log(base::Instant now, Out& out);
+  void reform_if_due(base::Instant now, Out& out);
+  const quorum::Leader::PeerStatus* successor_of(const std::vector<quorum::Leader::PeerStatus>& peers) const;
   // What is for the one who leads now, at that epoch if one is named: an answer may be a former one's.
   template <class Act>
   void at_leader(base::Instant now, Out& out, Act act, std::optional<model::Epoch> epoch = std::nullopt);
@@ -143,6 +146,7 @@ class QuorumReplica {
   std::vector<std::unique_ptr<quorum::Leader>> former_;  // whose last Build is not answered yet
   Election election_;
   quorum::Pipeline pipeline_;
+  std::optional<quorum::Members> members_;
   election::LogState told_;
   base::Instant progress_at_{};  // the disk had nothing to do, or did something
   base::Instant elect_at_{}, led_from_{};

@@ -119,10 +119,13 @@ void QuorumTables::arrange(Table& t, bool first, Out& out) {
       out.emplace_back(Create{here->held, t.name});
     }
     if (!here->creating) begin(*here, out);
+    if (here->begun) tell(*here, p, out);
   }
   for (auto& [own, c] : copies_) {
-    if (c.held.table != t.map->table || c.held.aside || c.dropping) continue;
-    if (t.map->find(c.held.partition) != nullptr || std::exchange(c.told, true)) continue;
+    if (c.held.table != t.map->table || c.dropping) continue;
+    const auto* p = t.map->find(c.held.partition);
+    if (p != nullptr && model::find_assignment(*p, own) == nullptr) drop(c, "another replica took its place", out);
+    if (p != nullptr || c.held.aside || std::exchange(c.told, true)) continue;
     out.emplace_back(Say{base::Level::warn, "copy-unknown",
                          place(c.held) + " of table " + t.name + " is in no map; it is kept and takes no part"});
     if (std::exchange(c.begun, false)) out.emplace_back(End{c.held.partition});
@@ -142,9 +145,25 @@ void QuorumTables::begin(Copy& c, Out& out) {
   if (c.begun || c.dropping || c.held.aside) return;
   const auto it = tables_.find(c.held.table);
   if (it == tables_.end() || !it->second.map || it->second.map->dropped) return;
-  if (it->second.map->find(c.held.partition) == nullptr) return;
+  const auto* p = it->second.map->find(c.held.partition);
+  if (p == nullptr) return;
   c.begun = true;
+  c.members.reset();
   out.emplace_back(Begin{c.held, it->second.name, it->second.map->keyspace});
+  tell(c, *p, out);
+}
+
+void QuorumTables::tell(Copy& c, const model::Partition& p, Out& out) {
+  quorum::Members m;
+  for (const auto* a : model::should_vote(p)) m.voters.push_back({a->slot, a->server, a->id});
+  for (const auto& a : p.assignments)
+    if (a.state != model::AssignmentState::proposed) m.fed.push_back({a.server, a.id});
+  for (const auto& move : p.moves) m.acknowledge = std::max(m.acknowledge, move.cancelled);
+  // Of the map that last changed the partition: what changed elsewhere is no news here.
+  m.txnseq = p.min_txnseq;
+  if (c.members == m) return;
+  c.members = m;
+  out.emplace_back(Tell{c.held.partition, std::move(m)});
 }
 
 void QuorumTables::set_aside(Copy& c, Out& out) {

@@ -16,12 +16,15 @@
 //   * A map older than one that was acted on is refused (S36).
 //   * That a table was dropped is said to have been observed when its copies here are in the trash: it can be
 //   forgotten.
-//   * Copies go only with their table (S52): what the map does not explain is kept, takes no part, and is told of.
+//   * Copies go with their table (S52), and when the map has their partition without their assignment: that was taken
+//     out only after the government had said that it does not vote. What the map does not explain is kept, takes no
+//     part, and is told of.
 // Units: Instant CLOCK_BOOTTIME. Threads: one.
 #pragma once
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <string_view>
@@ -36,6 +39,7 @@
 #include "lib/model/interval.h"
 #include "lib/model/messages.h"
 #include "lib/model/metadata.h"
+#include "lib/proto/quorum_types.h"
 
 namespace cantle::proto {
 
@@ -71,6 +75,11 @@ struct Begin {
   std::string table;
   model::Keyspace keyspace = model::Keyspace::range;
 };
+// To a replica that was begun: who there is in its partition, now.
+struct Tell {
+  model::PartitionId partition;
+  quorum::Members members;
+};
 struct End {
   model::PartitionId partition;
 };  // the replica takes no further part
@@ -97,7 +106,7 @@ struct Say {
 struct Exit {
   std::string text;
 };  // wrong identity: exit status 78
-using Effect = std::variant<Create, Begin, End, SetAside, Drop, PublishObserved, Remember, Say, Exit>;
+using Effect = std::variant<Create, Begin, Tell, End, SetAside, Drop, PublishObserved, Remember, Say, Exit>;
 using Effects = std::vector<Effect>;
 
 // Where a key's requests go.
@@ -153,7 +162,8 @@ class QuorumTables {
     bool creating = false, begun = false, dropping = false, told = false;
     base::Instant again{};  // creating, dropping: the store could not; not before then
     bool failed = false;
-    std::string why;  // of dropping
+    std::string why;                         // of dropping
+    std::optional<quorum::Members> members;  // as it was told
   };
   Copy* live(const model::PartitionId& partition);
   const Copy* live(const model::PartitionId& partition) const;
@@ -164,6 +174,7 @@ class QuorumTables {
   void drop(Copy& copy, std::string why, Out& out);
   void drop_table(const model::TableUuid& table, Out& out);
   void begin(Copy& copy, Out& out);
+  void tell(Copy& copy, const model::Partition& partition, Out& out);
   void remember(Out& out);
   void observe(Table& table, Out& out);
   void locate(quorum_tables::Where& w, const Table& t, const model::Partition* p, model::TxnSeq txnseq) const;

@@ -38,6 +38,16 @@ class Gatherer {
   virtual Judged gather(RequestId request, BatchId batch, model::Epoch epoch, model::Lsn first) = 0;
 };
 
+// Of a partition, as a map says. A government is brought to this by whoever leads, one voter at a time.
+struct Members {
+  model::Voters voters;         // who should vote, one for each slot
+  std::vector<model::Hop> fed;  // every replica that is to have the log
+  model::TxnSeq txnseq;         // of the map
+  // The government is to say that it is of a map of that transaction or a newer one, also where its voters are these.
+  model::TxnSeq acknowledge;
+  bool operator==(const Members&) const = default;
+};
+
 // --- the own log ---------------------------------------------------------------------------------
 // Build the batch's block at the end of the log, which must be right before `first`; answered at once with built(). A
 // batch into which nothing was gathered has no records of clients: an epoch start.

@@ -52,6 +52,7 @@ DriverBase::Decision ReplaceDriver::decide(const World& world) {
   const auto [partition, move] = moving(*world.map, attempt_);
   if (partition == nullptr) return decide_ended(*world.map);
   seen_ = *move;
+  if (world.map->replication == model::Replication::quorum) return decide_quorum(world, *partition, *move);
   // Too late where the replacement of a dead one has taken over: the old one may lack what was written since.
   if (abort_reason() != nullptr && !model::given_up(*partition, move->from))
     return submit(model::ops::CancelMove{partition->id, attempt_});
@@ -69,6 +70,37 @@ DriverBase::Decision ReplaceDriver::decide(const World& world) {
     case model::AssignmentState::leaving: return submit(model::ops::FinalizeMove{partition->id, attempt_});
   }
   return wait("the new replica is in an unknown state", {to->server});
+}
+
+// There is no barrier: no write goes by the map, and the voters are the government's.
+DriverBase::Decision ReplaceDriver::decide_quorum(const World& world, const model::Partition& partition,
+                                                  const model::Move& move) const {
+  const auto* to = find_assignment(partition, move.to);
+  const auto* from = find_assignment(partition, move.from);
+  if (to == nullptr || from == nullptr) return wait("METADATA names no assignment for this replacement", {});
+  const bool cancelled = move.cancelled.value != 0;
+  if (abort_reason() != nullptr && !cancelled && !model::given_up(partition, move.from))
+    return submit(model::ops::CancelMove{partition.id, attempt_});
+  if (to->state == model::AssignmentState::proposed)
+    return partition.assignments.size() < 2 ? wait("nobody is left to fill from", {})
+                                            : submit(model::ops::Initialize{partition.id, attempt_});
+  const auto seen = world.governments.find(partition.id);
+  if (seen == world.governments.end()) return wait("the partition has no government", {});
+  const auto& government = seen->second.government;
+  const bool old_votes = find_voter(government.voters, from->id) != nullptr;
+  const bool new_votes = find_voter(government.voters, to->id) != nullptr;
+  if (cancelled) {
+    // Of an older map it may have been swapped yet (see Government).
+    const bool undone = old_votes && !new_votes && government.txnseq >= move.cancelled;
+    if (undone || MUTANT("cancel_without_leader")) return submit(model::ops::CancelMove{partition.id, attempt_, true});
+    return wait("whoever leads has to give the vote back to the replaced replica", {from->server});
+  }
+  if ((old_votes || !new_votes) && !MUTANT("finalize_without_swap"))
+    return wait(government.leader.none() ? "nobody leads the partition: only its leader gives the new replica a vote"
+                                         : "the new replica is being filled; then it gets the vote of the old one",
+                {to->server});
+  if (to->state == model::AssignmentState::initializing) return submit(model::ops::MarkAvailable{to->id, to->server});
+  return submit(model::ops::FinalizeMove{partition.id, attempt_});
 }
 
 DriverBase::Decision ReplaceDriver::decide_ended(const model::Metadata& map) const {

@@ -6,6 +6,9 @@
 // 2. The new assignment's server fills itself from what the live replicas push and has it marked AVAILABLE.
 // 3. AVAILABLE: FINALIZE_MOVE removes the old one.
 // 4. AbortAsked before FINALIZE_MOVE is committed: CANCEL_MOVE, which needs neither side alive (S60).
+// Of a quorum table: INITIALIZE at once; the leader brings the new one level and swaps the government's voter; the
+// government says so: MARK_AVAILABLE, FINALIZE_MOVE. Cancelled, the leader swaps back, if it had swapped, and says by
+// its government's txnseq that it will not any more; then CANCEL_MOVE removes the new one. That needs a leader.
 #pragma once
 
 #include <optional>
@@ -23,6 +26,7 @@ class ReplaceDriver final : public DriverBase {
   Decision decide(const World& world) override;
 
  private:
+  Decision decide_quorum(const World& world, const model::Partition& partition, const model::Move& move) const;
   Decision decide_ended(const model::Metadata& map) const;
 
   model::AttemptId attempt_;

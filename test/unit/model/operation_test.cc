@@ -329,42 +329,57 @@ TEST_F(Story, what_quorum_tables_cannot_do_yet_is_refused_by_name) {
   const auto attempt = AttemptId::draw(random);
   const auto id = only().id;
   says(split(), "cannot be split yet");
-  says(ops::Initialize{id, attempt}, "cannot be split yet");
   says(ops::FinalizeSplit{id, attempt, {}}, "cannot be split yet");
   says(ops::AbortSplit{id, attempt}, "cannot be split yet");
-  for (const bool dead : {false, true})
-    says(draw_replace(only(), only().assignments[1], {"p5"}, dead, random), "cannot be replaced yet");
-  says(ops::FinalizeMove{id, attempt}, "cannot be replaced yet");
-  says(ops::CancelMove{id, attempt}, "cannot be replaced yet");
   // What does not touch who votes works as in any table.
   must(ops::MarkAvailable{only().assignments[0].id, {"p1"}});
   must(ops::SetOption{"read_level", "one"});
   must(ops::DropTable{true});
 }
 
-TEST_F(Story, a_file_of_a_quorum_table_that_splits_moves_or_fills_is_none) {
-  const auto broken_rule = [&](const Metadata& file) {
-    const auto status = validate(file);
-    return status ? std::string() : status.error().detail;
-  };
-  must(split());
-  auto as_quorum = [&] {
-    auto file = now;
-    file.replication = Replication::quorum;
-    return file;
-  };
-  EXPECT_EQ(broken_rule(as_quorum()), "quorum");
-  must(ops::AbortSplit{only().id, only().split->attempt});
-  EXPECT_EQ(broken_rule(as_quorum()), "");
-  const auto move = draw_replace(only(), only().assignments[0], {"p5"}, true, random);
+// Who should vote, as "p1 p2 p4".
+std::string electorate(const Partition& p) {
+  std::string text;
+  for (const auto* a : should_vote(p)) text += (text.empty() ? "" : " ") + a->server.name;
+  return text;
+}
+
+TEST_F(Story, in_a_quorum_table_the_new_replica_should_vote_from_initializing_on) {
+  now = *create_quorum(3, random);
+  const auto move = draw_replace(only(), only().assignments[1], {"p5"}, false, random);
   must(move);
-  EXPECT_EQ(broken_rule(as_quorum()), "quorum");
+  EXPECT_EQ(electorate(only()), "p1 p2 p3");
+  must(ops::Initialize{only().id, move.attempt});
+  EXPECT_EQ(electorate(only()), "p1 p5 p3");
+  must(ops::MarkAvailable{move.to.id, {"p5"}});
+  EXPECT_EQ(electorate(only()), "p1 p5 p3");
+  must(ops::FinalizeMove{only().id, move.attempt});
+  EXPECT_EQ(electorate(only()), "p1 p5 p3");
+  EXPECT_EQ(only().assignments.size(), 3u);
+}
+
+TEST_F(Story, a_move_in_a_quorum_table_is_cancelled_in_two_steps) {
+  now = *create_quorum(3, random);
+  const auto before = only().assignments;
+  auto move = draw_replace(only(), only().assignments[1], {"p5"}, false, random);
+  must(move);
+  must(ops::CancelMove{only().id, move.attempt});  // nobody votes while PROPOSED: at once
+  EXPECT_EQ(only().assignments, before);
+  move = draw_replace(only(), only().assignments[1], {"p5"}, false, random);
+  must(move);
+  must(ops::Initialize{only().id, move.attempt});
+  refuses(ops::CancelMove{only().id, move.attempt, true}, Code::conflict, "cancelled");
   must(ops::CancelMove{only().id, move.attempt});
-  auto filling = as_quorum();
-  auto p = filling.partitions.front();
-  p.assignments[0].state = AssignmentState::initializing;
-  filling.partitions.put(std::move(p));
-  EXPECT_EQ(broken_rule(filling), "quorum");
+  EXPECT_EQ(only().moves.front().cancelled, now.txnseq);
+  EXPECT_EQ(electorate(only()), "p1 p2 p3");
+  must(ops::CancelMove{only().id, move.attempt});  // asked again
+  must(ops::MarkAvailable{move.to.id, {"p5"}});    // it was on its way
+  refuses(ops::FinalizeMove{only().id, move.attempt}, Code::conflict, "cancelled");
+  EXPECT_EQ(electorate(only()), "p1 p2 p3");
+  must(ops::CancelMove{only().id, move.attempt, true});
+  EXPECT_EQ(electorate(only()), "p1 p2 p3");
+  ASSERT_EQ(only().assignments.size(), 3u);
+  EXPECT_EQ(only().assignments[1].state, AssignmentState::available);
 }
 
 TEST_F(Story, the_last_256_changes_are_remembered) {

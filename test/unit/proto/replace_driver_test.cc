@@ -126,5 +126,83 @@ TEST(ReplaceDriver, any_process_resumes_a_replacement_after_any_crash) {  // S38
   }
 }
 
+// Of a quorum table: what the driver does next, given who votes by a government of that map.
+struct QuorumMove : DriverWorld {
+  QuorumMove() {
+    auto file = *map;
+    file.replication = model::Replication::quorum;
+    map = std::make_shared<const model::Metadata>(std::move(file));
+    attempt = replace(p3, p4, true);
+  }
+  driver::Effects looks(ReplaceDriver& d, std::vector<ServerId> voters, model::TxnSeq txnseq) {
+    auto w = world();
+    model::Government g{{2}, {}, {}, "p1/1/1", txnseq};
+    for (const auto& server : voters)
+      if (const auto* a = find_assignment(only(), server)) g.voters.push_back({a->slot, server, a->id});
+    w.governments[only().id] = {g, 7};
+    return d.step(driver::Looked{t0, ++number, w});
+  }
+  model::AssignmentId at(const ServerId& server) { return find_assignment(only(), server)->id; }
+  model::AttemptId attempt;
+  uint64_t number = 0;
+};
+
+template <class Op>
+const Op* submitted(const driver::Effects& effects) {
+  for (const auto& e : effects)
+    if (const auto* s = std::get_if<driver::Submit>(&e)) return std::get_if<Op>(&s->operation);
+  return nullptr;
+}
+
+// S61: METADATA takes the old one out only when the government says that it does not vote.
+TEST(ReplaceDriver, s61_in_a_quorum_table_the_swapped_voter_makes_it_available_and_then_final) {
+  QuorumMove m;
+  ReplaceDriver d(m.attempt);
+  d.step(driver::Begin{t0});
+  EXPECT_NE(submitted<model::ops::Initialize>(m.looks(d, {p1, p2, p3}, {1})), nullptr);  // no barrier
+  m.must(model::ops::Initialize{m.only().id, m.attempt});
+  const auto next = [&](std::vector<ServerId> voters, model::TxnSeq txnseq) {
+    ReplaceDriver fresh(m.attempt);  // it remembers nothing
+    m.number = 0;
+    fresh.step(driver::Begin{t0});
+    return m.looks(fresh, std::move(voters), txnseq);
+  };
+  EXPECT_NE(std::get_if<driver::Waiting>(&next({p1, p2, p3}, {1}).front()), nullptr);
+  const auto effects = next({p1, p2, p4}, m.map->txnseq);
+  const auto* marked = submitted<model::ops::MarkAvailable>(effects);
+  ASSERT_NE(marked, nullptr);
+  EXPECT_EQ(marked->assignment, m.at(p4));
+  m.must(*marked);
+  EXPECT_NE(std::get_if<driver::Waiting>(&next({p1, p2, p3}, {1}).front()), nullptr);
+  EXPECT_NE(submitted<model::ops::FinalizeMove>(next({p1, p2, p4}, m.map->txnseq)), nullptr);
+}
+
+TEST(ReplaceDriver, s60_in_a_quorum_table_it_is_undone_when_a_government_of_the_cancelled_map_says_so) {
+  QuorumMove m;
+  m.must(model::ops::Initialize{m.only().id, m.attempt});
+  const auto swapped = m.map->txnseq;
+  ReplaceDriver d(m.attempt);
+  d.step(driver::Begin{t0});
+  d.step(driver::AbortAsked{t0, "changed my mind"});
+  const auto first = m.looks(d, {p1, p2, p4}, swapped);
+  ASSERT_NE(submitted<model::ops::CancelMove>(first), nullptr);
+  EXPECT_FALSE(submitted<model::ops::CancelMove>(first)->undone);
+  m.must(*submitted<model::ops::CancelMove>(first));
+  const auto next = [&](std::vector<ServerId> voters, model::TxnSeq txnseq) {
+    ReplaceDriver fresh(m.attempt);  // whoever takes over: METADATA says that it is cancelled
+    m.number = 0;
+    fresh.step(driver::Begin{t0});
+    return m.looks(fresh, std::move(voters), txnseq);
+  };
+  EXPECT_NE(std::get_if<driver::Waiting>(&next({p1, p2, p4}, m.map->txnseq).front()), nullptr);
+  // Not swapped, and a leader with the older map may swap yet.
+  EXPECT_NE(std::get_if<driver::Waiting>(&next({p1, p2, p3}, {1}).front()), nullptr);
+  const auto last = next({p1, p2, p3}, m.map->txnseq);
+  ASSERT_NE(submitted<model::ops::CancelMove>(last), nullptr);
+  EXPECT_TRUE(submitted<model::ops::CancelMove>(last)->undone);
+  m.must(*submitted<model::ops::CancelMove>(last));
+  EXPECT_EQ(find_assignment(m.only(), p4), nullptr);
+}
+
 }  // namespace
 }  // namespace cantle::proto
