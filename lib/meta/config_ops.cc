@@ -116,7 +116,7 @@ std::map<Region, RegionNode> changed_region_nodes(const Metadata* before, const 
 std::optional<model::Government> first_government(const Metadata& file, Region region, std::string writer) {
   const auto* p = file.partitions.get(region);
   if (p == nullptr || file.replication != model::Replication::quorum) return std::nullopt;
-  model::Government first{{1}, {}, {}, std::move(writer), file.txnseq};
+  model::Government first{{1}, {}, {}, std::move(writer), p->min_txnseq};
   for (const auto& a : p->assignments) first.voters.push_back({a.slot, a.server, a.id});
   return first;
 }
