@@ -124,6 +124,7 @@ class MdWorld {
   void look_up(Requester& requester, const std::string& to);
   void disturb();
   void partd_turn();
+  void lead(const model::Partition& partition);
   std::string any_server();
 
   Scheduler scheduler_;

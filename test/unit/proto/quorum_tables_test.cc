@@ -297,7 +297,8 @@ TEST(QuorumTables, s52_a_copy_in_no_map_is_kept_and_takes_no_part) {
   EXPECT_EQ(std::count_if(copies.begin(), copies.end(), [](const auto& c) { return c.role == "unknown"; }), 1);
 }
 
-TEST(QuorumTables, an_older_tenure_is_set_aside_and_its_replica_ends) {
+// Its partition goes on without it: whoever took it out had seen that it does not vote.
+TEST(QuorumTables, what_was_replaced_ends_and_goes_to_the_trash) {
   Rig rig;
   rig.install();
   rig.create_all();
@@ -309,8 +310,68 @@ TEST(QuorumTables, an_older_tenure_is_set_aside_and_its_replica_ends) {
   rig.install();
   EXPECT_EQ(rig.of<End>().size(), 1u);
   EXPECT_EQ(rig.of<SetAside>().size(), 1u);
-  EXPECT_TRUE(rig.of<Drop>().empty());
+  EXPECT_EQ(rig.of<Drop>().size(), 1u);
   EXPECT_EQ(rig.tables->where("t", "a", {2}).kind, Where::Kind::elsewhere);
+}
+
+TEST(QuorumTables, a_copy_that_was_aside_when_the_server_ended_goes_when_the_map_is_read) {
+  Rig rig;
+  auto all = rig.partitions();
+  const auto gone = all[0].assignments.front();
+  all[0].assignments.erase(all[0].assignments.begin());
+  all[0].min_txnseq = rig.map.txnseq = {2};
+  Self self;
+  self.held = {rig.held(0), rig.held(1)};
+  self.held[0].aside = true;
+  rig.set(all);
+  rig.restart(self);
+  rig.install();
+  const auto drops = rig.of<Drop>();
+  ASSERT_EQ(drops.size(), 1u);
+  EXPECT_EQ(drops[0].assignment, gone.id);
+}
+
+// p4 takes the place of p2, and then does not.
+TEST(QuorumTables, a_replica_is_told_who_should_vote_and_who_is_fed) {
+  Rig rig;
+  rig.install();
+  rig.create_all();
+  const auto first = rig.of<Tell>();
+  ASSERT_EQ(first.size(), 2u);
+  EXPECT_EQ(first[0].members.voters.size(), 3u);
+  EXPECT_EQ(first[0].members.txnseq, model::TxnSeq{1});
+  const auto change = [&](model::AssignmentState to, model::TxnSeq cancelled) {
+    auto all = rig.partitions();
+    auto& p = all[0];
+    rig.map.txnseq = p.min_txnseq = rig.map.txnseq.next();
+    if (p.moves.empty()) {
+      model::Assignment a;
+      a.server = {"p4"};
+      a.id = AssignmentId::draw(rig.random);
+      a.slot = 1;
+      p.assignments.insert(p.assignments.begin() + 2, a);
+      p.moves.push_back({model::AttemptId::draw(rig.random), p.assignments[1].id, a.id, false, p.min_txnseq});
+    }
+    p.assignments[2].state = to;
+    p.moves[0].cancelled = cancelled;
+    rig.set(all);
+    rig.install();
+    const auto told = rig.of<Tell>();
+    EXPECT_EQ(told.size(), 1u);  // the other partition's is as it was
+    return told.empty() ? quorum::Members() : told[0].members;
+  };
+  const auto voter = [](const quorum::Members& m) { return m.voters.at(1).server.name; };
+  auto m = change(model::AssignmentState::proposed, {0});
+  EXPECT_EQ(voter(m), "p2");
+  EXPECT_EQ(m.fed.size(), 3u);
+  m = change(model::AssignmentState::initializing, {0});
+  EXPECT_EQ(voter(m), "p4");
+  EXPECT_EQ(m.fed.size(), 4u);
+  EXPECT_EQ(m.acknowledge, model::TxnSeq{0});
+  m = change(model::AssignmentState::initializing, rig.map.txnseq.next());
+  EXPECT_EQ(voter(m), "p2");
+  EXPECT_EQ(m.fed.size(), 4u);
+  EXPECT_EQ(m.acknowledge, m.txnseq);
 }
 
 TEST(QuorumTables, a_table_dropped_and_made_again_is_another_table) {
