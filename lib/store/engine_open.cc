@@ -613,7 +613,10 @@ base::Status Engine::Impl::open() {
   if (auto s = parts.disk.space()) space = *s;
   check_space();
   last_checkpoint = last_second = last_readers = last_series_sweep = last_block = parts.clock.now();
-  if (parts.live != nullptr) parts.live->set_durable(journal->durable());
+  if (parts.live != nullptr) {
+    parts.live->set_durable(journal->durable());
+    parts.live->tell();
+  }
   image_wanted = true;
   if (!pending.empty()) added_n = durable_n = 1;  // what was replayed counts as a block: a drain must wait for it too
   write_cut_offs();

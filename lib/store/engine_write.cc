@@ -135,9 +135,11 @@ void Engine::Impl::pump_soon() {
 void Engine::Impl::on_durable(std::vector<JournalBlock> blocks, const std::shared_ptr<File>& file) {
   if (failed) return;
   std::vector<Log*> quorums;  // kept by their blocks
+  bool pushed = false;        // quorum tables' blocks are nothing to replpush
   for (auto& b : blocks) {
     auto* log = static_cast<Log*>(b.context.get());
     if (log == nullptr || !log->quorum) {
+      pushed = true;
       take_durable(b.frame, b.payload, log, file);
       continue;
     }
@@ -151,6 +153,7 @@ void Engine::Impl::on_durable(std::vector<JournalBlock> blocks, const std::share
   if (parts.live != nullptr) parts.live->set_durable(journal->durable());
   for (auto& b : blocks)
     if (b.done) b.done(ok());
+  if (pushed && parts.live != nullptr) parts.live->tell();
   for (auto* log : quorums) confirm_repeated(*log);
   maybe_seal();
   check_drains();

@@ -125,8 +125,9 @@ void LivePage::set_durable(const JournalPosition& durable) {
     page.sequence.store(durable.sequence, kIn);
     page.valid.store(1, kIn);
   });
-  impl_->changed();
 }
+
+void LivePage::tell() { impl_->changed(); }
 
 bool LivePage::set_confirmed(const LivePair& pair, const model::LogPoint& point) {
   Page& page = impl_->page();

@@ -4,7 +4,7 @@
 //
 // Use, partd (writer):
 //   TRY_ASSIGN(auto page, LivePage::create(disk, incarnation));  // invalidates what was there
-//   page->set_durable(position);                                  // and wakes the waiters
+//   page->set_durable(position);   page->tell();                  // and wakes the waiters
 //   page->set_confirmed({own, target}, point);                    // contiguous: all at or below it
 // replpush (reader):
 //   TRY_ASSIGN(auto page, LivePage::attach(disk));                // not_found before partd ran
@@ -38,7 +38,7 @@ struct LiveState {
   bool valid = false;  // partd has opened its journal
   model::Incarnation incarnation;
   JournalPosition durable;  // the first byte not durable
-  uint32_t changes = 0;     // moves with every change; for wait()
+  uint32_t changes = 0;     // moves with every tell(); for wait()
 };
 
 struct LivePair {
@@ -57,6 +57,8 @@ class LivePage {
   // before it is damage, not a write that was torn (S62).
   uint64_t durable_before() const;
   void set_durable(const JournalPosition& durable);
+  // Wakes who waits: a system call that takes longer than all else here. Not for what no reader waits for.
+  void tell();
   bool set_confirmed(const LivePair& pair, const model::LogPoint& point);  // false: the page is full
   void forget(const LivePair& pair);
 

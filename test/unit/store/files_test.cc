@@ -185,7 +185,10 @@ TEST(LivePage, is_never_seen_half_written_and_wakes_who_waits) {
       if (seen < kLast) (*reader)->wait(state.changes, 1000);
     }
   });
-  for (uint64_t i = 1; i <= kLast; i++) (*writer)->set_durable({i % 5, i * 8, i});
+  for (uint64_t i = 1; i <= kLast; i++) {
+    (*writer)->set_durable({i % 5, i * 8, i});
+    (*writer)->tell();
+  }
   other.join();
 }
 

@@ -19,6 +19,22 @@ struct Leader : QuorumStore {
   }
 };
 
+TEST(Quorum, what_is_durable_of_a_quorum_table_wakes_no_replpush) {
+  QuorumStore s;
+  ASSERT_TRUE(s.open());
+  ASSERT_TRUE(s.create_quorum(1, 1));
+  ASSERT_TRUE(s.create(2, 2));
+  s.settle();
+  const auto before = s.live->read();
+  ASSERT_TRUE(s.build(1, "k", "v"));
+  s.run();
+  const auto after = s.live->read();
+  EXPECT_GT(after.durable, before.durable);
+  EXPECT_EQ(after.changes, before.changes);
+  ASSERT_TRUE(s.write(2, "k", "v"));
+  EXPECT_NE(s.live->read().changes, before.changes);
+}
+
 TEST(Quorum, what_is_built_is_seen_when_it_is_committed_and_not_before) {
   Leader s;
   base::Result<LogPoint> told = base::fail(Code::cancelled, "");
