@@ -1,9 +1,11 @@
-// peers [--rounds N] [--seconds S] [--dir DIR] [--only PART]: cantle beside etcd and Redis, three servers each, on this
-// machine; exits 2 if a bar was missed (`make bench-peers`; test/README.md).
+// peers [--rounds N] [--seconds S] [--dir DIR] [--only WORDS]: cantle beside etcd and Redis, three servers each, on
+// this machine; exits 2 if a bar was missed (`make bench-peers`; test/README.md). --only: figures whose name has that
+// in it, for a profile; the stores that it takes.
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
-#include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -19,6 +21,7 @@ using bench::Samples;
 struct Options {
   int rounds = 3;
   double seconds = 1.0;
+  std::string only;
   std::string dir = std::filesystem::current_path().string() + "/build/peers";
 };
 
@@ -37,14 +40,17 @@ struct Figure {
 
 class Peers {
  public:
-  explicit Peers(const Options& options)
-      : options_(options), redis_(options.dir), etcd_(options.dir), cantle_(options.dir) {
-    cantle_.create("t", 3);
-    cantle_.create("alone", 1);
+  explicit Peers(const Options& options) : options_(options) {
+    add_figures();
+    if (wanted("redis")) redis_.emplace(options.dir);
+    if (wanted("etcd")) etcd_.emplace(options.dir);
+    if (!wanted("cantle")) return;
+    cantle_.emplace(options.dir);
+    cantle_->create("t", 3);
+    if (wanted("k=1")) cantle_->create("alone", 1);
   }
 
   void run() {
-    add_figures();
     fill();
     for (int round = 0; round < options_.rounds; round++)
       for (auto& [name, figure] : figures_) measure(figure, round);
@@ -63,49 +69,57 @@ class Peers {
     p.seconds = options_.seconds;
     return p;
   }
+  bool wanted(const std::string& word) const {
+    return std::any_of(figures_.begin(), figures_.end(),
+                       [&](const auto& f) { return f.first.find(word) != std::string::npos; });
+  }
   void add(const std::string& name, std::function<Plan()> make) {
+    if (name.find(options_.only) == std::string::npos) return;
     figures_.push_back({name, {name, std::move(make), {}, {}, {}}});
   }
 
   // Those that are compared stand side by side, so that they are measured close to each other.
   void add_figures() {
-    for (const auto& [word, connections, depth] :
-         {std::tuple{"put 64x1", 64, 1}, {"put 64x16", 64, 16}, {"put 1x1", 1, 1}}) {
-      const std::string name = word;
-      add("cantle " + name,
-          [=, this] { return plan(cantle_.leader("t").port, cantle_protocol("t"), Op::put, connections, depth); });
-      add("etcd " + name, [=, this] { return plan(etcd_.leader(), etcd_protocol(), Op::put, connections, depth); });
-      add("redis " + name,
-          [=, this] { return plan(redis_.primary(), redis_protocol(Wait::burst), Op::put, connections, depth); });
-      if (depth > 1)
-        add("redis " + name + " WAIT each",
-            [=, this] { return plan(redis_.primary(), redis_protocol(Wait::each), Op::put, connections, depth); });
-      if (connections > 1)
-        add("cantle k=1 " + name, [=, this] {
-          return plan(cantle_.leader("alone").port, cantle_protocol("alone"), Op::put, connections, depth);
-        });
-    }
+    puts("put 64x1", 64, 1);
+    puts("put 64x16", 64, 16);
     for (const int depth : {1, 16}) {
       const std::string name = "get 64x" + std::to_string(depth);
       add("cantle " + name,
-          [=, this] { return plan(cantle_.leader("t").port, cantle_protocol("t"), Op::get, 64, depth); });
+          [=, this] { return plan(cantle_->leader("t").port, cantle_protocol("t"), Op::get, 64, depth); });
       add("cantle session " + name, [=, this] {
-        return plan(cantle_.follower("t").port, cantle_protocol("t", Read::session), Op::get, 64, depth);
+        return plan(cantle_->follower("t").port, cantle_protocol("t", Read::session), Op::get, 64, depth);
       });
       add("redis " + name,
-          [=, this] { return plan(redis_.primary(), redis_protocol(Wait::each), Op::get, 64, depth); });
+          [=, this] { return plan(redis_->primary(), redis_protocol(Wait::each), Op::get, 64, depth); });
       if (depth == 1)
-        add("etcd " + name, [=, this] { return plan(etcd_.leader(), etcd_protocol(), Op::get, 64, depth); });
+        add("etcd " + name, [=, this] { return plan(etcd_->leader(), etcd_protocol(), Op::get, 64, depth); });
     }
+    // Last, when what the others wrote has long been taken into whatever it is kept in.
+    puts("put 1x1", 1, 1);
+  }
+  void puts(const std::string& name, int connections, int depth) {
+    add("cantle " + name,
+        [=, this] { return plan(cantle_->leader("t").port, cantle_protocol("t"), Op::put, connections, depth); });
+    add("etcd " + name, [=, this] { return plan(etcd_->leader(), etcd_protocol(), Op::put, connections, depth); });
+    add("redis " + name,
+        [=, this] { return plan(redis_->primary(), redis_protocol(Wait::burst), Op::put, connections, depth); });
+    if (depth > 1)
+      add("redis " + name + " WAIT each",
+          [=, this] { return plan(redis_->primary(), redis_protocol(Wait::each), Op::put, connections, depth); });
+    if (connections > 1)
+      add("cantle k=1 " + name, [=, this] {
+        return plan(cantle_->leader("alone").port, cantle_protocol("alone"), Op::put, connections, depth);
+      });
   }
 
   // Every key once, in each store.
   void fill() {
     std::vector<std::pair<std::string, Plan>> all;
-    all.emplace_back("cantle", plan(cantle_.leader("t").port, cantle_protocol("t"), Op::put, 64, 16));
-    all.emplace_back("cantle k=1", plan(cantle_.leader("alone").port, cantle_protocol("alone"), Op::put, 64, 16));
-    all.emplace_back("redis", plan(redis_.primary(), redis_protocol(Wait::burst), Op::put, 64, 16));
-    all.emplace_back("etcd", plan(etcd_.leader(), etcd_protocol(), Op::put, 64, 16));
+    if (cantle_) all.emplace_back("cantle", plan(cantle_->leader("t").port, cantle_protocol("t"), Op::put, 64, 16));
+    if (wanted("k=1"))
+      all.emplace_back("cantle k=1", plan(cantle_->leader("alone").port, cantle_protocol("alone"), Op::put, 64, 16));
+    if (redis_) all.emplace_back("redis", plan(redis_->primary(), redis_protocol(Wait::burst), Op::put, 64, 16));
+    if (etcd_) all.emplace_back("etcd", plan(etcd_->leader(), etcd_protocol(), Op::put, 64, 16));
     for (auto& [name, p] : all) {
       p.count = kKeys;
       must(p, "filling " + name);
@@ -122,13 +136,19 @@ class Peers {
     figure.p99.add(outcome.latency_us.quantile(0.99));
   }
 
-  const Figure& of(const std::string& name) const {
+  const Figure* of(const std::string& name) const {
     for (const auto& [own, figure] : figures_)
-      if (own == name) return figure;
-    give_up("no figure " + name);
+      if (own == name) return &figure;
+    return nullptr;
+  }
+  void row(const std::string& what, const std::string& unit, const Samples Figure::*ours_of, const std::string& ours,
+           const Samples Figure::*theirs_of, const std::string& theirs, double bar, Bar kind) {
+    const auto *a = of(ours), *b = of(theirs);
+    if (a == nullptr || b == nullptr) return;
+    report_.report({what, unit, (a->*ours_of).median(), theirs, (b->*theirs_of).median(), bar, kind});
   }
   void rate(const std::string& ours, const std::string& theirs, double bar) {
-    report_.report({ours, "1/s", of(ours).rate.median(), theirs, of(theirs).rate.median(), bar, Bar::at_least});
+    row(ours, "1/s", &Figure::rate, ours, &Figure::rate, theirs, bar, Bar::at_least);
   }
 
   void print() {
@@ -140,10 +160,10 @@ class Peers {
     rate("cantle put 64x1", "redis put 64x1", 1.5);
     rate("cantle put 64x16", "redis put 64x16", 0.7);
     rate("cantle put 64x16", "redis put 64x16 WAIT each", 0.7);
-    const auto& own = of("cantle put 1x1");
-    for (const auto& [peer, bar] : {std::pair{"etcd put 1x1", 0.5}, {"redis put 1x1", 0.8}})
-      report_.report({"cantle put 1x1, p50", "us", own.p50.median(), peer, of(peer).p50.median(), bar, Bar::at_most});
-    report_.report({"cantle put 1x1, p99", "us", own.p99.median(), "own p50", own.p50.median(), 4, Bar::at_most});
+    const std::string one = "cantle put 1x1";
+    row(one + ", p50", "us", &Figure::p50, one, &Figure::p50, "etcd put 1x1", 0.5, Bar::at_most);
+    row(one + ", p50", "us", &Figure::p50, one, &Figure::p50, "redis put 1x1", 0.8, Bar::at_most);
+    row(one + ", p99 beside p50", "us", &Figure::p99, one, &Figure::p50, one, 4, Bar::at_most);
     rate("cantle get 64x1", "etcd get 64x1", 8);
     for (const char* who : {"cantle ", "cantle session "}) {
       rate(std::string(who) + "get 64x1", "redis get 64x1", 0.9);
@@ -154,15 +174,15 @@ class Peers {
   }
 
   Options options_;
-  Redis redis_;
-  Etcd etcd_;
-  Cantle cantle_;
+  std::optional<Redis> redis_;
+  std::optional<Etcd> etcd_;
+  std::optional<Cantle> cantle_;
   std::vector<std::pair<std::string, Figure>> figures_;
   bench::Bench report_{0, ""};
 };
 
 int usage() {
-  std::fprintf(stderr, "usage: peers [--rounds N] [--seconds S] [--dir DIR]\n");
+  std::fprintf(stderr, "usage: peers [--rounds N] [--seconds S] [--dir DIR] [--only WORDS]\n");
   return 64;
 }
 
@@ -186,6 +206,8 @@ int main(int argc, char** argv) {
       options.rounds = std::max(1, std::atoi(argv[++i]));
     else if (arg == "--seconds")
       options.seconds = std::atof(argv[++i]);
+    else if (arg == "--only")
+      options.only = argv[++i];
     else if (arg == "--dir")
       options.dir = std::filesystem::absolute(argv[++i]).string();
     else
