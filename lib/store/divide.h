@@ -13,6 +13,7 @@
 #include "lib/model/block.h"
 #include "lib/model/fields.h"
 #include "lib/model/ids.h"
+#include "lib/model/record.h"
 #include "lib/store/index.h"
 #include "lib/store/rows.h"
 
@@ -54,7 +55,8 @@ struct RootImage {
   std::vector<TenureRow> tenures;
   CANTLE_FIELDS(slot, has_tenures, part, parts, tenures)
 };
-constexpr size_t kImageTenures = 2000;  // in one block
+constexpr size_t kImageTenures = 2000;                // in one block
+constexpr size_t kImageBytes = model::kBlockMax / 2;  // and of their rows, unless one alone has more
 
 std::string encode_note(const DivideNote& note);
 base::Result<DivideNote> decode_note(std::string_view payload);

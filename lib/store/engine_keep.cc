@@ -111,17 +111,27 @@ void Engine::Impl::write_images(Done done) {
   }
   for (const auto& [id, row] : others)
     if (row.state == RowState::aside) rows.push_back(row);
-  const auto parts_n = static_cast<uint32_t>(std::max<size_t>(1, (rows.size() + kImageTenures - 1) / kImageTenures));
+  std::vector<RootImage> images(1);
+  size_t bytes = 0;
+  for (auto& row : rows) {
+    const size_t more = encode_row(row).size();
+    auto& last = images.back().tenures;
+    if (!last.empty() &&
+        (last.size() == kImageTenures || bytes + more > std::min(kImageBytes, journal->payload_max() / 2))) {
+      images.emplace_back();
+      bytes = 0;
+    }
+    bytes += more;
+    images.back().tenures.push_back(std::move(row));
+  }
+  const auto parts_n = static_cast<uint32_t>(images.size());
   image_wanted = false;
   auto first = std::make_shared<uint64_t>(0);
   for (uint32_t i = 0; i < parts_n; i++) {
-    RootImage image;
+    auto& image = images[i];
     image.has_tenures = true;
     image.part = i;
     image.parts = parts_n;
-    const auto from = rows.begin() + static_cast<ptrdiff_t>(i * kImageTenures);
-    const auto to = rows.begin() + static_cast<ptrdiff_t>(std::min<size_t>(rows.size(), (i + 1) * kImageTenures));
-    image.tenures.assign(std::make_move_iterator(from), std::make_move_iterator(to));
     Done then = [this, done, first, is_first = i == 0, is_last = i + 1 == parts_n](const base::Status& s) {
       if (is_first) *first = journal->durable().segment;
       if (!is_last) return;

@@ -403,6 +403,28 @@ TEST(Recovery, a_log_that_no_longer_reaches_back_is_not_whole_after_a_rebuild) {
   EXPECT_EQ(s.engine->log_end(partition(1))->lsn.value, 200U);
 }
 
+// A server of many quorum partitions with many epochs each: one block would not hold the list.
+TEST(Recovery, a_list_of_tenures_with_long_rows_comes_in_as_many_parts_as_it_takes) {
+  constexpr uint8_t kTenures = 60;
+  Store s;
+  s.config.segment_bytes = 8 << 20;
+  s.config.overlay_bytes = 16 << 20;
+  ASSERT_TRUE(s.open());
+  ASSERT_TRUE(s.create(1, 1));
+  for (uint8_t p = 2; p < 2 + kTenures; p++) {
+    TenureSpec spec{tenure(p, p), id_of<model::TableUuid>(7), {p}, {}, LogMode::quorum, {{4001}, {4001}, 1}, {}};
+    for (uint64_t e = 1; e <= 4000; e++) spec.epochs.push_back({{e}, {e}});
+    ASSERT_TRUE(s.engine->create(spec, nullptr));
+    s.run();
+  }
+  s.pass(std::chrono::seconds(6));
+  s.kill();
+  s.files.clear();
+  ASSERT_TRUE(s.open());
+  EXPECT_TRUE(s.engine->report().index_rebuilt);
+  for (uint8_t p = 1; p < 2 + kTenures; p++) EXPECT_TRUE(s.engine->find(partition(p))) << int{p};
+}
+
 // A list of tenures that spans two segments: the first of its parts is needed as long as the last is.
 TEST(Recovery, a_list_of_tenures_in_parts_is_kept_whole) {
   constexpr uint32_t kTenures = kImageTenures + 100;
