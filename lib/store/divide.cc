@@ -1,5 +1,6 @@
 #include "lib/store/divide.h"
 
+#include "lib/model/series.h"
 #include "lib/wire/codec.h"
 
 namespace cantle::store {
@@ -14,6 +15,22 @@ std::vector<Part> clip(const std::vector<Part>& parts, const Interval& interval)
     if (!p.interval.empty()) out.push_back(std::move(p));
   }
   return out;
+}
+
+// A child's log is a new one, which nobody promised anything about: it begins behind the cut, with the parent's epochs
+// up to there, and its log time goes on. The parent's series stay where they are.
+QuorumRow child_log(const TenureRow& parent, const DivideNote& note) {
+  QuorumRow row;
+  row.highest = note.at.epoch;
+  row.commit = note.at.lsn;
+  row.epochs = note.log->epochs;
+  row.begins = note.log->begins;
+  row.log_time_ms = note.log->log_time_ms;
+  const auto own = series_key(parent, 0);
+  row.origins.push_back({own.partition, own.extent, row.log_time_ms + model::kSeriesExpiryMs});
+  for (const auto& origin : parent.quorum->origins)
+    if (origin.until_ms > row.log_time_ms) row.origins.push_back(origin);
+  return row;
 }
 
 TenureRow child_row(const TenureRow& parent, const DivideNote& note, const DivideChild& child, const Interval& interval,
@@ -32,6 +49,7 @@ TenureRow child_row(const TenureRow& parent, const DivideNote& note, const Divid
   row.healed = parent.healed;
   // A parent that was still being filled leaves children that are: they are filled anew, what is there stays.
   row.fill_all = parent.fill_all;
+  if (parent.quorum && note.log) row.quorum = child_log(parent, note);
   return row;
 }
 
@@ -61,6 +79,10 @@ DividedRows divide_rows(const TenureRow& parent, const DivideNote& note, model::
   rows.parent.children = {note.low.partition, note.high.partition};
   rows.parent.attempt = note.attempt;
   rows.parent.state = RowState::aside;
+  if (rows.parent.quorum) {  // nothing of its log is waited for any more
+    rows.parent.quorum->set_from({});
+    rows.parent.quorum->set_cut({});
+  }
   if (!note.low.assignment.none()) rows.low = child_row(parent, note, note.low, low, now);
   if (!note.high.assignment.none()) rows.high = child_row(parent, note, note.high, high, now);
   if (rows.low && rows.high) {

@@ -13,6 +13,7 @@
 #include "lib/model/block.h"
 #include "lib/model/fields.h"
 #include "lib/model/ids.h"
+#include "lib/model/quorum.h"
 #include "lib/model/record.h"
 #include "lib/store/index.h"
 #include "lib/store/rows.h"
@@ -26,6 +27,14 @@ struct DivideChild {
   CANTLE_FIELDS(partition, region, assignment)
 };
 
+// Of a quorum table's log at the cut: what the children's begin with.
+struct DivideLog {
+  std::vector<model::EpochStart> epochs;
+  uint64_t log_time_ms = 0;
+  uint64_t begins = 0;  // journal sequence, as of QuorumRow
+  CANTLE_FIELDS(epochs, log_time_ms, begins)
+};
+
 // Payload of a divide block.
 struct DivideNote {
   model::AttemptId attempt;
@@ -34,7 +43,8 @@ struct DivideNote {
   model::LogPoint at;              // its last block
   std::string point;
   DivideChild low, high;
-  CANTLE_FIELDS(attempt, parent, assignment, at, point, low, high)
+  std::optional<DivideLog> log;  // of a push table's: nothing
+  CANTLE_FIELDS(attempt, parent, assignment, at, point, low, high, log)
 };
 
 struct DividedRows {

@@ -62,6 +62,11 @@ base::Status Engine::restore(const TenureId& id, Done done) {
   return base::ok();
 }
 
+base::Result<model::LogPoint> Engine::divide_at(const model::PartitionId& parent, const model::LogPoint& cut,
+                                                const model::AttemptId& attempt, std::string_view point,
+                                                const ChildSpec& low, const ChildSpec& high, Done done) {
+  return impl_->divide_at(parent, cut, attempt, point, low, high, std::move(done));
+}
 base::Result<model::LogPoint> Engine::divide(const model::PartitionId& parent, const model::AttemptId& attempt,
                                              std::string_view point, const ChildSpec& low, const ChildSpec& high,
                                              Done done) {

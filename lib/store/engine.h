@@ -32,7 +32,7 @@
 //     (invariant 8).
 //   * After a fatal error nothing is called back with ok any more, and nothing is written.
 //   * LSNs of a partition are contiguous; its log on this server is chained; a child's begins behind its
-//     parent's last block.
+//     parent's last block. A quorum table's parent ends at the cut, on every replica at the same block.
 //   * A divide changes memory at once and the index in one transaction; it costs the same whatever the size (S45).
 //   * Nothing of an extent that an owner has is freed; a new tenure always has a new extent.
 //   * Of a quorum table only what is committed is ever read or in the index; what is not stays in the journal, and is
@@ -217,6 +217,17 @@ class Engine {
   // attempt; conflict where the parent was divided by another.
   base::Result<model::LogPoint> divide(const model::PartitionId& parent, const model::AttemptId& attempt,
                                        std::string_view point, const ChildSpec& low, const ChildSpec& high, Done done);
+  // A quorum table's: ends `parent` at the cut, which is committed, and which its log has. What stands behind it is the
+  // parent's no more: what was not committed goes to the trash, and of what was there is nothing but epoch starts.
+  // The children's logs begin at cut.lsn + 1 and chain to it; their epochs are the parent's up to there, nothing is
+  // promised in them, log time goes on, and the parent's series are theirs, too. Idempotent for one attempt.
+  // not_found: no such copy, or its log has no such block, or is known no more; unavailable (retry_after_ms): what
+  // comes before the cut is not all visible yet, or what stands behind it is on its way to the trash: ask again;
+  // faulted: the log is damaged before the cut, or more than epoch starts is committed behind it; conflict: it was
+  // divided by another attempt, or elsewhere; exists: a child is here already.
+  base::Result<model::LogPoint> divide_at(const model::PartitionId& parent, const model::LogPoint& cut,
+                                          const model::AttemptId& attempt, std::string_view point, const ChildSpec& low,
+                                          const ChildSpec& high, Done done);
   // Every replica was compared with, both ways: what was damaged here is marked lost and passed over.
   base::Status mark_whole(const TenureId& id, Done done);
 

@@ -133,7 +133,7 @@ struct Engine::Impl {
   base::Status open();
   base::Status open_index();
   base::Status load_rows();
-  void begin_log(Log& log);
+  void begin_log(Log& log) const;
   base::Status recover();
   // --- engine_write.cc
   base::Result<model::Lsn> append(const model::PartitionId& partition, std::string payload, Appended done);
@@ -260,14 +260,24 @@ struct Engine::Impl {
   base::Status set_aside(const TenureId& id, Done done);
   base::Status drop(const TenureId& id, Done done);
   void change_state(const TenureId& id, RowState state, Done done);
-  base::Result<model::LogPoint> divide(const model::PartitionId& parent, const model::AttemptId& attempt,
-                                       std::string_view point, const ChildSpec& low, const ChildSpec& high, Done done);
-  void divide_memory(const DivideNote& note);
-  void divide_applied(const DivideNote& note);
   void ingest_now(const TenureId& id, std::shared_ptr<Chunk> chunk, Done done);
   Done unbusy(const model::PartitionId& partition, Done done);
   base::Status ingest(const TenureId& id, Chunk chunk, Done done);
   base::Status mark_whole(const TenureId& id, Done done);
+  // --- engine_divide.cc
+  base::Result<model::LogPoint> divide(const model::PartitionId& parent, const model::AttemptId& attempt,
+                                       std::string_view point, const ChildSpec& low, const ChildSpec& high, Done done);
+  base::Result<model::LogPoint> divide_at(const model::PartitionId& parent, const model::LogPoint& cut,
+                                          const model::AttemptId& attempt, std::string_view point, const ChildSpec& low,
+                                          const ChildSpec& high, Done done);
+  base::Result<model::LogPoint> divided(const model::PartitionId& parent, const model::AttemptId& attempt) const;
+  base::Result<model::LogPoint> begin_divide(const Log& log, DivideNote note, const ChildSpec& low,
+                                             const ChildSpec& high, Done done);
+  base::Status end_at(Log& log, const model::LogPoint& cut);
+  base::Result<DivideLog> log_at(Log& log, const model::LogPoint& cut);
+  void divide_memory(const DivideNote& note);
+  void begin_child_log(const Log& parent, Log& child) const;
+  void divide_applied(const DivideNote& note);
   // --- engine_read.cc
   base::Result<Reader*> turn_reader();
   base::Result<const Log*> readable(const model::PartitionId& partition) const;
@@ -358,7 +368,8 @@ struct Engine::Impl {
   size_t quorum_logs = 0;  // of `live`
   uint64_t tail_held = 0;  // payload bytes
   uint64_t cut_blocks = 0;
-  std::string series_swept_to;  // in the middle of a sweep: the next key
+  std::string series_swept_to;                // in the middle of a sweep: the next key
+  std::shared_ptr<const void> series_owners;  // and what it found of the tenures when it began
   base::Instant last_series_sweep{};
   // A tenure with series is gone since the last sweep began, or may have gone in the life before.
   bool series_sweep_wanted = false;

@@ -48,6 +48,8 @@ QuorumRow Engine::Impl::quorum_row(const Log& log) const {
   row.epochs = q.epochs.starts();
   row.begins = q.begins;
   row.log_time_ms = q.log_time_ms;
+  for (const auto& origin : log.row.quorum->origins)
+    if (origin.until_ms > q.log_time_ms) row.origins.push_back(origin);
   JournalPosition from, cut;
   const auto need = [](JournalPosition& first, const JournalPosition& at) {
     if (at.sequence != 0 && (first.sequence == 0 || at < first)) first = at;
@@ -68,6 +70,9 @@ void Engine::Impl::gather_rows(Pending& half) {
   if (quorum_logs == 0) return;
   for (auto& [partition, log] : live) {
     if (!log->quorum || !log->quorum->dirty) continue;
+    // A child's row is made by the divide.
+    const auto makes = [&p = partition](const DivideNote& n) { return n.low.partition == p || n.high.partition == p; };
+    if (!log->indexed && std::none_of(half.divides.begin(), half.divides.end(), makes)) continue;
     half.rows[partition] = quorum_row(*log);
     log->quorum->dirty = false;
   }

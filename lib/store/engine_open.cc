@@ -70,10 +70,12 @@ class Replay {
   base::Status quorum(Log& log, const Frame& frame, std::string_view payload);
   base::Status quorum_before(Log& log, const Frame& frame);
   base::Status quorum_block(Log& log, const Frame& frame, std::string_view payload);
+  base::Status quorum_divide(Log& log, const DivideNote& note);
   void quorum_damage(Log& log, const DamagedPlace& place, const std::optional<Frame>& whose);
   base::Result<std::shared_ptr<File>> segment_file(uint64_t segment);  // for values that stay there
   void follow(const Frame& frame, std::string_view payload);
-  void divide(const DivideNote& note);
+  base::Status divide(const DivideNote& note, const JournalPosition& at);
+  void divide_lost(Log& child, const DivideNote& note, bool whole);
   void damage(const DamagedPlace& place, const std::optional<Frame>& whose);
   void doubt(Log& log, uint64_t sequence);
   base::Status settle();
@@ -166,7 +168,9 @@ base::Status Replay::frame(const Frame& frame, std::string_view payload) {
   const auto& h = frame.header;
   e_.report.frames++;
   e_.report.bytes += h.length;
-  if (Log* log = e_.find_log(h.partition); log != nullptr && log->quorum) return quorum(*log, frame, payload);
+  const bool divides = h.kind == BlockKind::divide && e_.index_applied <= frame.at;
+  if (Log* log = e_.find_log(h.partition); log != nullptr && log->quorum && !divides)
+    return quorum(*log, frame, payload);
   if (frame.at < e_.index_applied) {  // read for a quorum table's log; all of this is in the index
     e_.note_frame(frame);
     return ok();
@@ -176,7 +180,7 @@ base::Status Replay::frame(const Frame& frame, std::string_view payload) {
     case BlockKind::divide: {
       auto note = decode_note(payload);
       if (!note) return base::fail(std::move(note).error().wrap("journal: divide block at " + to_string(frame.at)));
-      divide(*note);
+      TRY(divide(*note, frame.at));
       break;
     }
     case BlockKind::root_image:
@@ -344,7 +348,8 @@ void Replay::follow(const Frame& frame, std::string_view payload) {
     for (auto it = lineage_.divides.find(partition); it != lineage_.divides.end();
          it = lineage_.divides.find(partition))
       partition = r.key < it->second.point ? it->second.low.partition : it->second.high.partition;
-    if (Log* log = e_.find_log(partition)) {
+    // Of a quorum table's log it is not known here what was committed.
+    if (Log* log = e_.find_log(partition); log != nullptr && !log->quorum) {
       std::string one;
       wire::append_record(one, r);
       e_.put_records(*log, one, nullptr);
@@ -353,16 +358,23 @@ void Replay::follow(const Frame& frame, std::string_view payload) {
   }
 }
 
-void Replay::divide(const DivideNote& note) {
+base::Status Replay::divide(const DivideNote& note, const JournalPosition& at) {
   Log* log = e_.find_log(note.parent);
   if (log != nullptr && log->row.assignment == note.assignment) {
-    if (log->end != note.at) doubt(*log, UINT64_MAX);
+    if (log->quorum)
+      TRY(quorum_divide(*log, note));
+    else if (log->end != note.at)
+      doubt(*log, UINT64_MAX);
     e_.divide_memory(note);
-    for (const auto& child : {note.low.partition, note.high.partition})
-      if (Log* c = e_.find_log(child)) c->durable = note.at;
-    return;
+    for (const auto& child : {note.low.partition, note.high.partition}) {
+      Log* c = e_.find_log(child);
+      if (c == nullptr) continue;
+      c->durable = note.at;
+      if (c->quorum) starts_[child] = at;
+    }
+    return ok();
   }
-  if (!rebuild_) return;
+  if (!rebuild_) return ok();
   // The children are there from the start: their logs begin where the parent's ended, whole if that was.
   const auto end = lineage_.ends.find(note.parent);
   const bool whole = !lineage_.broken.contains(note.parent) &&
@@ -370,11 +382,38 @@ void Replay::divide(const DivideNote& note) {
   for (const auto& child : {note.low.partition, note.high.partition}) {
     lineage_.ends[child] = note.at;
     if (!whole) lineage_.broken.insert(child);
-    Log* c = e_.find_log(child);
-    if (c == nullptr) continue;
-    c->row.log_start = c->end = c->durable = note.at;
-    if (!whole) doubt(*c, UINT64_MAX);
+    if (Log* c = e_.find_log(child)) divide_lost(*c, note, whole);
   }
+  return ok();
+}
+
+// Whoever divided it knew that the cut is committed, and saw to it that nothing that is needed stands behind.
+base::Status Replay::quorum_divide(Log& log, const DivideNote& note) {
+  auto& q = *log.quorum;
+  q.commit = std::max(q.commit, std::min(note.at.lsn, log.end.lsn));
+  TRY(e_.let_in(log));
+  for (bool moved = true; moved && q.visible.lsn < note.at.lsn;) {  // the overlay is full
+    const auto before = q.visible;
+    TRY(e_.apply_now());
+    moved = q.visible != before;
+  }
+  const bool past = q.visible.lsn > note.at.lsn;  // nothing but epoch starts
+  if (!past && q.visible != note.at) doubt(log, UINT64_MAX);
+  return ok();
+}
+
+// The index is made anew, and the parent is no more: of its log the child has what lies behind the divide.
+void Replay::divide_lost(Log& child, const DivideNote& note, bool whole) {
+  child.row.log_start = child.end = child.durable = note.at;
+  if (child.quorum && note.log) {
+    auto& q = *child.quorum;
+    q.empty = true;
+    q.visible = note.at;
+    q.commit = note.at.lsn;
+    q.epochs = EpochTable(note.log->epochs);
+    q.log_time_ms = note.log->log_time_ms;
+  }
+  if (!whole || child.quorum) doubt(child, UINT64_MAX);
 }
 
 void Replay::doubt(Log& log, uint64_t sequence) {
@@ -537,7 +576,7 @@ base::Status Engine::Impl::load_rows() {
 }
 
 // From its row, before anything of the journal was read.
-void Engine::Impl::begin_log(Log& log) {
+void Engine::Impl::begin_log(Log& log) const {
   log.end = log.durable = log.row.applied;
   if (!log.row.quorum) return;
   const auto& row = *log.row.quorum;

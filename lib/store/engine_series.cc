@@ -1,5 +1,7 @@
 // Series of quorum tables' clients: noted when their records become visible, looked up, swept.
+#include <algorithm>
 #include <map>
+#include <utility>
 
 #include "lib/base/check.h"
 #include "lib/store/engine_impl.h"
@@ -11,16 +13,22 @@ namespace {
 constexpr base::Duration kSweepEvery = std::chrono::minutes(10);
 constexpr size_t kSweepRows = 500;  // looked at in one transaction
 
-// The log time of a tenure as the index has it; nothing: the tenure is gone.
-base::Result<std::optional<uint64_t>> log_time_of(Source& source, const SeriesKey& key) {
-  TRY_ASSIGN(auto cursor, source.cursor(Db::partitions));
-  TRY_ASSIGN(auto at, cursor->seek(key.partition.view()));
-  while (at && at->key.substr(0, key.partition.view().size()) == key.partition.view()) {
-    TRY_ASSIGN(const auto row, decode_tenure_row(at->value));
-    if (row.quorum && series_key(row, 0).extent == key.extent) return row.quorum->log_time_ms;
-    TRY_ASSIGN(at, cursor->next());
+// Whose windows are still needed, and the log time of the one among their tenures that has come least far: a divided
+// partition's rows are its children's, too, be it here or not.
+using Owners = std::map<std::pair<model::PartitionId, model::ExtentId>, uint64_t>;
+base::Result<Owners> owners_of(Source& source) {
+  Owners owners;
+  TRY_ASSIGN(const auto rows, read_tenures(source));
+  const auto owns = [&](const model::PartitionId& partition, model::ExtentId extent, uint64_t time) {
+    const auto [it, fresh] = owners.try_emplace({partition, extent}, time);
+    if (!fresh) it->second = std::min(it->second, time);
+  };
+  for (const auto& row : rows) {
+    if (!row.quorum) continue;
+    if (!row.parts.empty()) owns(row.partition, series_key(row, 0).extent, row.quorum->log_time_ms);
+    for (const auto& origin : row.quorum->origins) owns(origin.partition, origin.extent, row.quorum->log_time_ms);
   }
-  return std::nullopt;
+  return owners;
 }
 
 // Of the rows from `from` on, those that nobody needs any more, and the key to go on from; empty: the end.
@@ -28,20 +36,28 @@ struct Swept {
   std::vector<std::string> rows;
   std::string next;
 };
-base::Result<Swept> look_over(Source& source, const std::string& from) {
+base::Result<Swept> look_over(Source& source, const std::string& from, std::shared_ptr<const Owners>& owners) {
   Swept swept;
-  std::map<std::pair<model::PartitionId, model::ExtentId>, std::optional<uint64_t>> times;
+  bool fresh = owners == nullptr;
+  const auto look = [&]() -> base::Status {
+    TRY_ASSIGN(auto all, owners_of(source));
+    owners = std::make_shared<const Owners>(std::move(all));
+    return base::ok();
+  };
+  if (fresh) TRY(look());
   TRY_ASSIGN(auto cursor, source.cursor(Db::series));
   TRY_ASSIGN(auto at, cursor->seek(from));
   for (size_t n = 0; at && n < kSweepRows; n++) {
     TRY_ASSIGN(const auto key, decode_series_key(at->key));
     TRY_ASSIGN(auto window, decode_series_row(at->value));
-    const auto [time, fresh] = times.try_emplace({key.partition, key.extent});
-    if (fresh) {
-      TRY_ASSIGN(time->second, log_time_of(source, key));
+    auto owner = owners->find({key.partition, key.extent});
+    if (owner == owners->end() && !std::exchange(fresh, true)) {  // of a tenure that came since the sweep began
+      TRY(look());
+      owner = owners->find({key.partition, key.extent});
     }
-    if (time->second) window.expire(*time->second);
-    if (!time->second || window.empty()) swept.rows.emplace_back(at->key);
+    const bool owned = owner != owners->end();
+    if (owned) window.expire(owner->second);
+    if (!owned || window.empty()) swept.rows.emplace_back(at->key);
     TRY_ASSIGN(at, cursor->next());
   }
   if (at) swept.next = at->key;
@@ -58,14 +74,20 @@ void Engine::Impl::note_series(const Log& log, const model::RecordView& record, 
 
 base::Result<model::ClientSeries> Engine::Impl::series(const model::PartitionId& partition, uint64_t client) {
   TRY_ASSIGN(const Log* log, quorum_log_of(partition));
-  const auto key = series_key(log->row, client);
   TRY_ASSIGN(Reader * reader, turn_reader());
   model::ClientSeries out;
-  TRY_ASSIGN(out.window, read_series(*reader, key));
-  if (job)
-    if (const auto* sealed = job->pending().series.find(key)) out.window.merge(*sealed);
-  if (const auto* active = pending.series.find(key)) out.window.merge(*active);
   out.now_ms = log->quorum->log_time_ms;
+  const auto join = [&](const SeriesKey& key) -> base::Status {
+    TRY_ASSIGN(const auto applied, read_series(*reader, key));
+    out.window.merge(applied);
+    if (job)
+      if (const auto* sealed = job->pending().series.find(key)) out.window.merge(*sealed);
+    if (const auto* active = pending.series.find(key)) out.window.merge(*active);
+    return base::ok();
+  };
+  TRY(join(series_key(log->row, client)));
+  for (const auto& origin : log->row.quorum->origins)
+    if (origin.until_ms > out.now_ms) TRY(join({origin.partition, origin.extent, client}));
   // The log time of a copy that was filled began with its log: what it lacks is older than that.
   out.whole = !log->row.hollow || out.now_ms >= model::kSeriesExpiryMs;
   return out;
@@ -83,17 +105,24 @@ void Engine::Impl::sweep_series() {
     last_series_sweep = parts.clock.now();
     series_sweep_wanted = false;
   }
-  auto next = std::make_shared<std::string>();
+  struct Step {
+    std::string from, next;
+    std::shared_ptr<const Owners> owners;
+  };
+  auto step = std::make_shared<Step>();
+  step->from = series_swept_to;
+  step->owners = std::static_pointer_cast<const Owners>(series_owners);
   index_txn(
-      [next, from = series_swept_to](WriteTxn& txn) -> base::Status {
-        TRY_ASSIGN(auto swept, look_over(txn, from));
+      [step](WriteTxn& txn) -> base::Status {
+        TRY_ASSIGN(auto swept, look_over(txn, step->from, step->owners));
         for (const auto& key : swept.rows) TRY(txn.del(Db::series, key));
-        *next = std::move(swept.next);
+        step->next = std::move(swept.next);
         return base::ok();
       },
-      [this, next](const base::Status& s) {
+      [this, step](const base::Status& s) {
         background_busy = false;
-        series_swept_to = s ? std::move(*next) : std::string();
+        series_swept_to = s ? std::move(step->next) : std::string();
+        series_owners = series_swept_to.empty() ? nullptr : step->owners;
         series_sweep_wanted = series_sweep_wanted || !s;
       });
 }

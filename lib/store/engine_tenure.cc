@@ -1,4 +1,4 @@
-// Tenures: created, set aside, dropped, divided, filled.
+// Tenures: created, set aside, dropped, filled.
 #include <algorithm>
 
 #include "lib/base/check.h"
@@ -285,64 +285,6 @@ base::Status Engine::Impl::drop(const TenureId& id, Done done) {
   });
   return ok();
 }  // NOLINT(clang-analyzer-cplusplus.NewDeleteLeaks): a function moved into a function is not lost
-
-base::Result<model::LogPoint> Engine::Impl::divide(const model::PartitionId& parent, const model::AttemptId& attempt,
-                                                   std::string_view point, const ChildSpec& low, const ChildSpec& high,
-                                                   Done done) {
-  Log* log = find_log(parent);
-  if (log == nullptr) {
-    for (const auto& [id, row] : others) {
-      if (id.partition != parent || row.attempt.none()) continue;
-      if (row.attempt != attempt) return base::fail(Code::conflict, "divided by another attempt");
-      drain(std::move(done));
-      return row.applied;
-    }
-    return base::fail(Code::not_found, "no such partition on this server");
-  }
-  if (failed || closing) return base::fail(Code::unavailable, "the store is closing");
-  if (log->quorum) return base::fail(Code::invalid, "a quorum table's partition is not divided by one server alone");
-  if (busy.contains(parent)) return base::fail(busy_error().error());
-  if (!log->row.interval.contains(point) || point == log->row.interval.begin || point.empty())
-    return base::fail(Code::invalid, "the split point does not lie inside the partition");
-  DivideNote note;
-  note.attempt = attempt;
-  note.parent = parent;
-  note.assignment = log->row.assignment;
-  note.at = log->end;
-  note.point = std::string(point);
-  note.low = {low.partition, low.region, low.assignment};
-  note.high = {high.partition, high.region, high.assignment};
-  const auto region = log->row.region;
-  divide_memory(note);  // and the parent's log is no more
-  add_local(model::BlockKind::divide, parent, region, encode_note(note), std::move(done));
-  image_wanted = true;
-  return note.at;
-}
-
-void Engine::Impl::divide_memory(const DivideNote& note) {
-  const auto log = live.at(note.parent);
-  log->open = false;
-  auto rows = divide_rows(log->row, note, epoch);
-  live.erase(note.parent);
-  others[{note.parent, note.assignment}] = std::move(rows.parent);
-  for (auto* row : {&rows.low, &rows.high}) {
-    if (!*row) continue;
-    auto child = std::make_shared<Log>();
-    child->row = std::move(**row);
-    child->end = note.at;
-    child->durable = log->durable;
-    child->indexed = false;
-    // The parent's positions carry over: what its targets need of it, they need of the child.
-    if (const auto it = needed_from.find({note.parent, note.assignment}); it != needed_from.end())
-      needed_from[child->id()] = it->second;
-    live[child->row.partition] = std::move(child);
-  }
-}
-
-void Engine::Impl::divide_applied(const DivideNote& note) {
-  for (const auto& child : {note.low.partition, note.high.partition})
-    if (Log* log = find_log(child)) log->indexed = true;
-}
 
 base::Status Engine::Impl::ingest(const TenureId& id, Chunk chunk, Done done) {
   Log* log = find_log(id.partition);

@@ -182,7 +182,10 @@ void Engine::Impl::take_durable(const Frame& frame, std::string_view payload, Lo
     CHECK(note);  // its checksum is right, so we wrote it
     begin_pending(frame);
     for (const auto& child : {note->low.partition, note->high.partition})
-      if (Log* c = find_log(child); c != nullptr && c->durable.lsn < note->at.lsn) c->durable = note->at;
+      if (Log* c = find_log(child)) {
+        if (c->durable.lsn < note->at.lsn) c->durable = note->at;
+        if (c->quorum) c->quorum->dirty = true;
+      }
     pending.divides.push_back(std::move(*note));
   }
   if (h.kind != BlockKind::data || log == nullptr) return;

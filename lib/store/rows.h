@@ -38,6 +38,15 @@ enum class RowState : uint8_t {
   ended = 4
 };  // ended: a divided parent of which nothing is left here
 
+// Where a divided or merged copy's series go on from: the rows of the tenure that it was, which were not copied.
+struct SeriesOrigin {
+  model::PartitionId partition;
+  model::ExtentId extent;
+  uint64_t until_ms = 0;  // log time at which the last of them has expired
+  CANTLE_FIELDS(partition, extent, until_ms)
+  friend bool operator==(const SeriesOrigin&, const SeriesOrigin&) = default;
+};
+
 // What the row of a quorum table's tenure says besides: all that recovery must know of its log and that may stand in a
 // segment that is retired, or before the place that the index has reached.
 struct QuorumRow {
@@ -50,8 +59,9 @@ struct QuorumRow {
   // The same for blocks that were cut and are not in the trash yet.
   uint64_t cut_segment = 0, cut_offset = 0, cut_sequence = 0;
   uint64_t log_time_ms = 0;  // through the tenure's `applied`
+  std::vector<SeriesOrigin> origins;
   CANTLE_FIELDS(promised, highest, commit, epochs, begins, from_segment, from_offset, from_sequence, cut_segment,
-                cut_offset, cut_sequence, log_time_ms)
+                cut_offset, cut_sequence, log_time_ms, origins)
   JournalPosition from() const { return {from_segment, from_offset, from_sequence}; }
   JournalPosition cut() const { return {cut_segment, cut_offset, cut_sequence}; }
   void set_from(const JournalPosition& at) {

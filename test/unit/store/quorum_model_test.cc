@@ -1,5 +1,6 @@
 // A quorum table's logs against a simple model, under a random schedule of everything that may happen to them: two
 // partitions and a busy push table's share one journal; the process is killed and the power fails at any moment.
+// Partitions are divided, and their children, too.
 //
 // The model is the list of what was appended to the journal, in order. What an engine has found after a restart must be
 // what some prefix of that list makes, and that prefix has all in it that was called back.
@@ -16,20 +17,34 @@ using base::Code;
 using model::Block;
 using model::LogPoint;
 
-constexpr uint8_t kLogs = 2;  // partitions 1 and 2; 3 is the push table's
+constexpr uint8_t kPush = 3;  // partitions 1 and 2 are there from the start; 3 is the push table's
+constexpr uint8_t kFirstChild = 10, kLastChild = 200;
+constexpr size_t kKeys = 40;
+
+std::string key_of(size_t n) { return "k" + std::to_string(10 + n); }
+
+// A child that this server does not have: 0.
+struct Division {
+  LogPoint at;
+  std::string point;
+  uint8_t low = 0, high = 0;
+};
 
 struct Op {
-  enum class What : uint8_t { block, seal, cut, push } what = What::push;
+  enum class What : uint8_t { block, seal, cut, push, divide } what = What::push;
   uint8_t p = 0;
   Block block;
   uint64_t promised = 0;
   LogPoint keep;
+  Division division;
 };
 
 // Of one partition, as a prefix of the ops makes it.
 struct State {
-  std::vector<Block> log;
+  std::vector<Block> log;  // a child's begins with its ancestors'
   uint64_t promised = 0, commit = 0, pushed = 0;
+  model::Interval interval;
+  size_t inherited = 0;  // blocks
   LogPoint end() const { return log.empty() ? LogPoint{} : end_of(log.back().header); }
   void step(const Op& op) {
     switch (op.what) {
@@ -42,9 +57,29 @@ struct State {
         while (!log.empty() && end().lsn > op.keep.lsn) log.pop_back();
         break;
       case Op::What::push: pushed++; break;
+      case Op::What::divide: break;
     }
   }
+  State child(const Division& division, bool low) const {
+    State out;
+    for (const auto& block : log)
+      if (block.header.last() <= division.at.lsn) out.log.push_back(block);
+    out.commit = division.at.lsn.value;
+    out.inherited = out.log.size();
+    out.interval =
+        low ? model::Interval{interval.begin, division.point} : model::Interval{division.point, interval.end};
+    return out;
+  }
 };
+
+using States = std::map<uint8_t, State>;
+void step(States& states, const Op& op) {
+  if (op.what != Op::What::divide) return states[op.p].step(op);
+  const auto parent = std::move(states.at(op.p));
+  states.erase(op.p);
+  if (op.division.low != 0) states[op.division.low] = parent.child(op.division, true);
+  if (op.division.high != 0) states[op.division.high] = parent.child(op.division, false);
+}
 
 class Model : public QuorumStore {
  public:
@@ -70,7 +105,7 @@ class Model : public QuorumStore {
 
   // A short story in which everything happens once, and the power fails at its n-th effect. False: it came to its end.
   bool run_story(int n) {
-    if (!open() || !create_quorum(1, 1) || !create_quorum(2, 2) || !create(3, 3)) return false;
+    if (!begin()) return false;
     effects_left_ = n;
     for (int i = 0; i < 4; i++) add(1, true);
     run();
@@ -104,17 +139,68 @@ class Model : public QuorumStore {
     return died;
   }
 
+  // The same around a divide.
+  bool run_divide_story(int n) {
+    if (!begin()) return false;
+    effects_left_ = n;
+    for (int i = 0; i < 3; i++) add(1, true);
+    run();
+    commit_some(1);
+    add(2, true);
+    divide(1);
+    push_some();
+    run();
+    for (int i = 0; i < 2; i++) {
+      clock.at = clock.at + std::chrono::seconds(4);
+      engine->tick();
+      run();
+      for (const auto p : logs()) {
+        add(p, true);
+        run();
+        commit_some(p);
+      }
+      promise(logs().back(), 20);
+    }
+    divide(logs().back());
+    run();
+    for (int i = 0; i < 3; i++) {
+      clock.at = clock.at + std::chrono::seconds(4);
+      engine->tick();
+      run();
+    }
+    const bool died = effects_left_ == 0;
+    restart(true);
+    return died;
+  }
+
   void run_steps(int steps) {
-    ASSERT_TRUE(open());
-    for (uint8_t p = 1; p <= kLogs; p++) ASSERT_TRUE(create_quorum(p, p));
-    ASSERT_TRUE(create(3, 3));
+    ASSERT_TRUE(begin());
     for (int i = 0; i < steps && !testing::Test::HasFatalFailure(); i++) step();
     restart(false);
   }
-  int restarts = 0;
-  uint64_t series_seen = 0;
+  int restarts = 0, divides = 0, lost_divides = 0;
+  uint64_t series_seen = 0, inherited_series = 0;
 
  private:
+  bool begin() {
+    if (!open() || !create_quorum(1, 1) || !create_quorum(2, 2) || !create(kPush, kPush)) return false;
+    for (const uint8_t p : {uint8_t{1}, uint8_t{2}, kPush}) state_[p];
+    return true;
+  }
+  std::vector<uint8_t> logs() const {
+    std::vector<uint8_t> out;
+    for (const auto& [p, state] : state_)
+      if (p != kPush) out.push_back(p);
+    return out;
+  }
+  const model::Interval& interval(uint8_t p) { return now(p).interval; }
+  std::vector<std::string> keys(uint8_t p) {
+    std::vector<std::string> out;
+    for (size_t n = 0; n < kKeys; n++)
+      if (interval(p).contains(key_of(n))) out.push_back(key_of(n));
+    return out;
+  }
+
   base::Status effect() {
     if (effects_left_ == 0) return base::fail(Code::io_error, "the power is gone");
     if (effects_left_ > 0) effects_left_--;
@@ -122,8 +208,12 @@ class Model : public QuorumStore {
   }
 
   void step() {
-    const auto p = static_cast<uint8_t>(1 + random_.below(kLogs));
-    switch (random_.below(16)) {
+    const auto there = logs();
+    const auto p = there[random_.below(there.size())];
+    switch (random_.below(17)) {
+      case 16:
+        if (random_.chance(0.25)) divide(p);
+        break;
       case 0:
       case 1:
       case 2: add(p, true); break;
@@ -158,12 +248,12 @@ class Model : public QuorumStore {
   // What a majority has of it that this log has not, after a crash: the leader sends that again, and nothing else.
   bool behind(uint8_t p) { return now(p).log.size() < truth(p).size(); }
 
-  std::vector<std::pair<std::string, std::string>> some_records() {
+  std::vector<std::pair<std::string, std::string>> some_records(uint8_t p) {
     std::vector<std::pair<std::string, std::string>> puts;
+    const auto all = keys(p);
     for (uint64_t n = 1 + random_.below(3); n > 0; n--)
-      puts.emplace_back(
-          "k" + std::to_string(random_.below(40)),
-          std::string(random_.below(random_.chance(0.1) ? 2000 : 60), static_cast<char>('a' + random_.below(26))));
+      puts.emplace_back(all[random_.below(all.size())], std::string(random_.below(random_.chance(0.1) ? 2000 : 60),
+                                                                    static_cast<char>('a' + random_.below(26))));
     return puts;
   }
 
@@ -179,10 +269,10 @@ class Model : public QuorumStore {
       if (begin && !state.log.empty()) epoch = ++epochs_;
       epochs_ = std::max(epochs_, epoch);
       const auto known = std::min<uint64_t>(engine->quorum_log(partition(p))->commit.value, state.end().lsn.value);
-      block = block_after(state.end(), p, epoch, known, begin ? decltype(some_records()){} : some_records(),
+      block = block_after(state.end(), p, epoch, known, begin ? decltype(some_records(p)){} : some_records(p),
                           somebody(state.log), random_.below(60001));
     }
-    Op op{Op::What::block, p, block, 0, {}};
+    Op op{Op::What::block, p, block, 0, {}, {}};
     const auto done = told(op);
     if (by_leader) {
       const auto built = engine->build(partition(p), {block.header.kind, block.header.epoch, block.header.commit},
@@ -233,6 +323,9 @@ class Model : public QuorumStore {
       ASSERT_EQ(got->window, want.window) << "client " << client << " visible " << log.visible.value;
       ASSERT_TRUE(got->whole);
       series_seen += want.window.entries().size();
+      const auto& blocks = now(p).log;
+      const auto cut = now(p).inherited == 0 ? model::Lsn{} : blocks[now(p).inherited - 1].header.last();
+      for (const auto& entry : want.window.entries()) inherited_series += entry.outcome.lsn <= cut ? 1 : 0;
     }
     ASSERT_EQ(engine->series(partition(p), 99)->window, model::SeriesWindow{});
   }
@@ -248,7 +341,7 @@ class Model : public QuorumStore {
   }
 
   void append(Op op) {
-    now(op.p).step(op);
+    cantle::store::step(state_, op);
     ops_.push_back(std::move(op));
   }
 
@@ -279,8 +372,9 @@ class Model : public QuorumStore {
   }
 
   void again(uint8_t p) {
-    if (now(p).log.empty()) return;
-    const auto& block = now(p).log[random_.below(now(p).log.size())];
+    const auto own = now(p).log.size() - now(p).inherited;
+    if (own == 0) return;
+    const auto& block = now(p).log[now(p).inherited + random_.below(own)];
     const auto point = end_of(block.header);
     const auto taken = take(block, [this, p, point](const auto& r) {
       if (!r) {
@@ -302,7 +396,7 @@ class Model : public QuorumStore {
     if (gap) end.lsn.value += 1 + random_.below(3);
     if (!gap && now(p).log.empty()) return;
     end.crc++;
-    const auto taken = take(block_after(end, p, end.epoch.value + 1, 0, some_records()));
+    const auto taken = take(block_after(end, p, end.epoch.value + 1, 0, some_records(p)));
     ASSERT_FALSE(taken);
     const auto code = taken.error().code;
     ASSERT_TRUE(code == (gap ? Code::catching_up : Code::diverged) || code == Code::faulted || code == Code::overloaded)
@@ -350,21 +444,86 @@ class Model : public QuorumStore {
     const auto cut = engine->truncate(partition(p), point, done);
     if (!cut) return refused(cut.error());
     if (nothing) return;
-    append({Op::What::cut, p, {}, 0, point});
+    append({Op::What::cut, p, {}, 0, point, {}});
+  }
+
+  // A block without records, as what its leader builds to begin an epoch or to cut.
+  bool add_mark(uint8_t p, model::BlockKind kind, uint64_t epoch) {
+    Op op{Op::What::block, p, {}, 0, {}, {}};
+    const auto built =
+        engine->build(partition(p), {kind, {epoch}, engine->quorum_log(partition(p))->commit}, "attempt", told(op));
+    if (!built) {
+      refused(built.error());
+      return false;
+    }
+    op.block.header = *built;
+    op.block.payload = "attempt";
+    append(std::move(op));
+    return true;
+  }
+
+  // The whole of a split, as far as a store sees it; whoever is told to ask again does.
+  void divide(uint8_t p) {
+    const auto all = keys(p);
+    if (!fatal.empty() || behind(p) || all.size() < 2 || next_child_ > kLastChild) return;
+    const auto epoch = std::max<uint64_t>(1, now(p).end().epoch.value);
+    if (!add_mark(p, model::BlockKind::cut, epoch)) return;
+    truth(p) = now(p).log;
+    Division division{now(p).end(), all[1 + random_.below(all.size() - 1)], next_child_, 0};
+    division.high = static_cast<uint8_t>(next_child_ + 1);
+    next_child_ = static_cast<uint8_t>(next_child_ + 2);
+    if (random_.chance(0.5)) (void)commit(division.at.lsn.value, p);
+    for (uint64_t n = random_.below(3); n > 0; n--)  // another leader's epoch begins behind it
+      if (!add_mark(p, model::BlockKind::epoch_start, ++epochs_)) return;
+    if (random_.chance(0.4)) {
+      run();
+      truth(p) = now(p).log;
+      (void)commit(now(p).end().lsn.value, p);
+    }
+    if (random_.chance(0.5)) add(p, random_.chance(0.5));  // and more that nobody will commit
+    if (random_.chance(0.15)) (random_.chance(0.5) ? division.low : division.high) = 0;
+    for (int tries = 0; tries < 200 && fatal.empty() && !testing::Test::HasFatalFailure(); tries++) {
+      const auto child = [](uint8_t c) {
+        return ChildSpec{c == 0 ? partition(250) : partition(c), {c}, c == 0 ? model::AssignmentId{} : assignment(c)};
+      };
+      const auto divided = engine->divide_at(partition(p), division.at, id_of<model::AttemptId>(next_child_),
+                                             division.point, child(division.low), child(division.high), told_status());
+      if (divided) {
+        ASSERT_EQ(*divided, division.at);
+        append({Op::What::divide, p, {}, 0, {}, division});
+        for (const auto c : {division.low, division.high})
+          if (c != 0) truth(c) = now(c).log;
+        divides++;
+        for (const auto c : {division.low, division.high})
+          if (c != 0) check(c);
+        return;
+      }
+      // What stood behind was cut off.
+      if (const auto end = engine->quorum_log(partition(p))->end; end != now(p).end())
+        append({Op::What::cut, p, {}, 0, end, {}});
+      const auto code = divided.error().code;
+      ASSERT_TRUE(code == Code::unavailable || code == Code::faulted) << base::to_string(divided.error());
+      ASSERT_TRUE(code == Code::unavailable || !fatal.empty()) << base::to_string(divided.error());
+      if (random_.chance(0.3)) clock.at = clock.at + std::chrono::milliseconds(700);
+      engine->tick();
+      run();
+    }
+    ASSERT_FALSE(fatal.empty()) << "not divided";
   }
 
   void promise(uint8_t p, uint64_t epoch) {
     const auto done = told_status();
     const auto sealed = engine->seal(partition(p), {epoch}, epoch > now(p).promised ? done : nullptr);
     if (!sealed) return refused(sealed.error());
-    if (epoch > now(p).promised) append({Op::What::seal, p, {}, epoch, {}});
+    if (epoch > now(p).promised) append({Op::What::seal, p, {}, epoch, {}, {}});
   }
 
   void push_some() {
     for (uint64_t n = 1 + random_.below(3); n > 0; n--) {
-      const auto lsn = Store::append(3, {put("p" + std::to_string(random_.below(10)), std::string(1500, 'p'), ms++)});
+      const auto lsn =
+          Store::append(kPush, {put("p" + std::to_string(random_.below(10)), std::string(1500, 'p'), ms++)});
       if (!lsn) return refused(lsn.error());
-      append({Op::What::push, 3, {}, 0, {}});
+      append({Op::What::push, kPush, {}, 0, {}, {}});
     }
   }
 
@@ -380,7 +539,8 @@ class Model : public QuorumStore {
   void restart(bool power) {
     const auto seen = [this](uint8_t p) { return engine->quorum_log(partition(p))->visible.value; };
     std::map<uint8_t, uint64_t> applied;
-    for (uint8_t p = 1; p <= kLogs; p++) applied[p] = engine->applied(partition(p))->lsn.value;
+    for (const auto p : logs()) applied[p] = engine->applied(partition(p))->lsn.value;
+    const auto before = state_;
     kill();
     fatal.clear();
     syncs_left_ = effects_left_ = -1;
@@ -389,11 +549,15 @@ class Model : public QuorumStore {
     ASSERT_TRUE(open());
     ASSERT_TRUE(engine->report().damaged.empty());
     find_prefix();
-    for (uint8_t p = 1; p <= kLogs && !testing::Test::HasFatalFailure(); p++) {
+    for (const auto& [p, state] : before)
+      if (!state_.contains(p)) truth_.erase(p);
+    for (const auto p : logs()) {
+      if (testing::Test::HasFatalFailure()) return;
+      lost_divides += before.contains(p) ? 0 : 1;
       const auto log = *engine->quorum_log(partition(p));
       ASSERT_TRUE(log.whole);
       ASSERT_EQ(log.durable, log.end);
-      ASSERT_GE(seen(p), applied[p]);
+      ASSERT_TRUE(!applied.contains(p) || seen(p) >= applied[p]);
       // At least what the blocks say, at most what was told.
       ASSERT_GE(log.commit.value, now(p).commit)
           << says(p, log.end, log.promised.value) << " visible " << log.visible.value << " restart " << restarts;
@@ -412,36 +576,40 @@ class Model : public QuorumStore {
     if (same == std::min(blocks.size(), truth(p).size())) return;
     const LogPoint keep = same == 0 ? LogPoint{} : end_of(blocks[same - 1].header);
     ASSERT_TRUE(engine->truncate(partition(p), keep, told_status()));
-    append({Op::What::cut, p, {}, 0, keep});
+    append({Op::What::cut, p, {}, 0, keep, {}});
   }
 
   // Which of the ops are on the disk?
   void find_prefix() {
-    std::map<uint8_t, State> state;
+    States state;
+    for (const uint8_t p : {uint8_t{1}, uint8_t{2}, kPush}) state[p];
     std::vector<size_t> fits;
-    std::map<uint8_t, State> found;
+    States found;
     std::string tried;
     const auto same = [&] {
-      for (uint8_t p = 1; p <= kLogs; p++) {
-        const auto log = *engine->quorum_log(partition(p));
-        if (log.end != state[p].end() || log.promised.value != state[p].promised) return false;
+      for (uint8_t p = 1; p <= kLastChild + 1; p++) {
+        const auto log = engine->quorum_log(partition(p));
+        const auto want = state.find(p);
+        if (p == kPush) continue;
+        if (log.has_value() != (want != state.end())) return false;
+        if (log && (log->end != want->second.end() || log->promised.value != want->second.promised)) return false;
       }
-      return engine->log_end(partition(3))->lsn.value == state[3].pushed;
+      return engine->log_end(partition(kPush))->lsn.value == state[kPush].pushed;
     };
     for (size_t k = 0; k <= ops_.size(); k++) {
-      if (k > 0) state[ops_[k - 1].p].step(ops_[k - 1]);
+      if (k > 0) cantle::store::step(state, ops_[k - 1]);
       if (k < acked_) continue;
       tried += "\n" + std::to_string(k) + " ops:";
-      for (uint8_t p = 1; p <= kLogs; p++) tried += says(p, state[p].end(), state[p].promised);
-      tried += " pushed " + std::to_string(state[3].pushed);
+      for (const auto& [p, log] : state) tried += says(p, log.end(), log.promised);
+      tried += " pushed " + std::to_string(state[kPush].pushed);
       if (!same()) continue;
       if (fits.empty()) found = state;  // what was appended and cut again may be there or not
       fits.push_back(k);
     }
     std::string there;
-    for (uint8_t p = 1; p <= kLogs; p++)
-      there += says(p, engine->quorum_log(partition(p))->end, engine->quorum_log(partition(p))->promised.value);
-    there += " pushed " + std::to_string(engine->log_end(partition(3))->lsn.value);
+    for (uint8_t p = 1; p <= kLastChild + 1; p++)
+      if (const auto log = engine->quorum_log(partition(p))) there += says(p, log->end, log->promised.value);
+    there += " pushed " + std::to_string(engine->log_end(partition(kPush))->lsn.value);
     ASSERT_FALSE(fits.empty()) << "found:" << there << tried;
     // Commits that were only told are forgotten, those in blocks are not.
     state_ = found;
@@ -462,12 +630,16 @@ class Model : public QuorumStore {
     std::vector<model::EpochStart> epochs;
     for (const auto& b : blocks)
       if (epochs.empty() || epochs.back().epoch != b.header.epoch) epochs.push_back({b.header.epoch, b.header.first});
-    ASSERT_EQ(log.epochs, epochs);
+    ASSERT_EQ(log.epochs, epochs) << "partition " << int{p} << " restart " << restarts << " inherited "
+                                  << now(p).inherited << " of " << now(p).log.size() << " end " << log.end.lsn.value
+                                  << " applied " << engine->applied(partition(p))->lsn.value << " visible "
+                                  << log.visible.value;
     Rows rows;
     for (const auto& b : truth(p)) {
       if (b.header.last() > log.visible || b.header.kind != model::BlockKind::data) continue;
       wire::RecordReader in(b.payload);
-      for (model::RecordView r; in.next(r);) rows[std::string(r.key)] = std::string(r.value);
+      for (model::RecordView r; in.next(r);)
+        if (interval(p).contains(r.key)) rows[std::string(r.key)] = std::string(r.value);
     }
     const auto seen = look(p);
     for (const auto& [key, value] : rows) {
@@ -520,7 +692,8 @@ class Model : public QuorumStore {
 
   base::SeededRandom random_;
   std::vector<Op> ops_;
-  std::map<uint8_t, State> state_;
+  States state_;
+  uint8_t next_child_ = kFirstChild;
   std::map<uint8_t, std::vector<Block>> truth_;  // what a majority has
   size_t acked_ = 0;
   uint64_t epochs_ = 1;
@@ -528,17 +701,23 @@ class Model : public QuorumStore {
 };
 
 TEST(QuorumModel, every_restart_finds_what_a_prefix_of_the_journal_makes) {
-  int restarts = 0;
-  uint64_t series = 0;
+  int restarts = 0, divides = 0, lost = 0;
+  uint64_t series = 0, inherited = 0;
   for (uint64_t seed = 1; seed <= 40 && !HasFatalFailure(); seed++) {
     SCOPED_TRACE(seed);
     Model model(seed);
     model.run_steps(2000);
     restarts += model.restarts;
     series += model.series_seen;
+    inherited += model.inherited_series;
+    divides += model.divides;
+    lost += model.lost_divides;
   }
   EXPECT_GT(restarts, 400);
   EXPECT_GT(series, 10000U);
+  EXPECT_GT(inherited, 1000U);
+  EXPECT_GT(divides, 200);
+  EXPECT_GT(lost, 10);
 }
 
 TEST(QuorumModel, the_power_fails_at_every_effect_around_appends_seals_cuts_and_commits) {
@@ -549,6 +728,21 @@ TEST(QuorumModel, the_power_fails_at_every_effect_around_appends_seals_cuts_and_
       SCOPED_TRACE(n);
       Model model(seed);
       if (!model.run_story(n)) break;
+      deaths++;
+      ASSERT_LT(n, 1000);
+    }
+  }
+  EXPECT_GT(deaths, 400);
+}
+
+TEST(QuorumModel, the_power_fails_at_every_effect_around_a_divide) {
+  int deaths = 0;
+  for (uint64_t seed = 1; seed <= 20 && !HasFatalFailure(); seed++) {
+    SCOPED_TRACE(seed);
+    for (int n = 0; !HasFatalFailure(); n++) {
+      SCOPED_TRACE(n);
+      Model model(seed);
+      if (!model.run_divide_story(n)) break;
       deaths++;
       ASSERT_LT(n, 1000);
     }
