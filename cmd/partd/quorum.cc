@@ -126,15 +126,6 @@ void Quorum::perform(End& e) {
   release_held(e.partition);
 }
 
-void Quorum::perform(SetAside& e) {
-  base::log(Level::notice, "set-aside",
-            {{"partition", to_string(e.partition)}, {"assignment", to_string(e.assignment)}});
-  const auto done = [](const base::Status& s) {
-    if (!s) base::log(Level::error, "set-aside", {{"error", to_string(s.error())}});
-  };
-  if (const auto begun = engine_.set_aside({e.partition, e.assignment}, done); !begun) done(begun);
-}
-
 void Quorum::perform(Drop& e) {
   base::log(Level::notice, "drop",
             {{"partition", to_string(e.partition)}, {"assignment", to_string(e.assignment)}, {"why", e.why}});

@@ -181,7 +181,6 @@ class Quorum {
   void perform(proto::quorum_tables::Begin& e);
   void perform(proto::quorum_tables::Tell& e);
   void perform(proto::quorum_tables::End& e);
-  void perform(proto::quorum_tables::SetAside& e);
   void perform(proto::quorum_tables::Drop& e);
   void perform(proto::quorum_tables::PublishObserved& e);
   void perform(proto::quorum_tables::Remember& e);

@@ -210,7 +210,9 @@ void Election::on(Instant now, const LeaderMet& in, Effects& out) {
 }
 
 void Election::on(Instant now, const ResignAsked& in, Effects& out) {
-  if (leads_) resign(now, in.why, in.successor, out);
+  if (!leads_) return;
+  resign(now, in.why, in.successor, out);
+  leaving_ = in.voters;
 }
 
 void Election::on(Instant, const Reform& in, Effects&) {
@@ -320,6 +322,7 @@ void Election::stop(Instant now, std::string why, AssignmentId successor, Effect
 
 void Election::resign(Instant now, std::string why, AssignmentId successor, Effects& out) {
   emptying_ = leads_->epoch;
+  leaving_.reset();
   stop(now, std::move(why), successor, out);
   resigned_at_ = now;
   next_swap_ = now;
@@ -386,7 +389,6 @@ void Election::think_as_leader(Instant now, Effects& out) {
   if (met > leads_->epoch && may_swap(now)) swap(now, std::max(met, never_led()), self_.assignment, out);
   if (reform_ && may_swap(now)) {
     Government to = read_->government;
-    to.leader = reform_->to.leader;
     to.voters = reform_->to.voters;
     to.txnseq = reform_->to.txnseq;
     swap(now, std::move(to), out);
@@ -405,6 +407,8 @@ void Election::think_as_voter(Instant now, Effects& out) {
   }
   if (own_voter() == nullptr) {
     if (phase_ != Phase::calm) enter(now, Phase::calm);
+    // It may have a vote by now, and be needed.
+    if (cause(now) != Cause::none) want_read_ = true;
     return read_if_due(now, out);
   }
   empty_government(now, out);
@@ -545,7 +549,13 @@ void Election::act(Instant now, Effects& out) {
 void Election::empty_government(Instant now, Effects& out) {
   const auto& g = read_->government;
   if (emptying_ != g.epoch || g.leader != self_.assignment || phase_ == Phase::swapping || !may_swap(now)) return;
-  swap(now, g.epoch, {}, out);
+  Government to = g;
+  to.leader = {};
+  if (leaving_) {
+    to.voters = leaving_->voters;
+    to.txnseq = leaving_->txnseq;
+  }
+  swap(now, std::move(to), out);
 }
 
 // --- the coordination service ----------------------------------------------------------------------------------

@@ -137,16 +137,17 @@ struct LeaderMet {
   model::ServerId server;
   model::Incarnation incarnation;
 };
+// The voters are to be these, by a map of that transaction; this replica stays one of them. Asked only while
+// may_reform(). From here on the lease takes both sets; answered with Electorate.
+struct Reform {
+  model::Voters voters;
+  model::TxnSeq txnseq;
+};
 struct ResignAsked {
   model::AssignmentId successor;  // none: whoever is elected; else it is level with us, and writes are parked
   std::string why;
-};
-// The voters are to be these, by a map of that transaction; `leader` is this replica, or nobody where it is none of
-// them. Asked only while may_reform(). From here on the lease takes both sets; answered with Electorate.
-struct Reform {
-  model::Voters voters;
-  model::AssignmentId leader;
-  model::TxnSeq txnseq;
+  // The voters are to be these when it has gone; it is none of them, and they have what it has committed.
+  std::optional<Reform> voters = {};
 };
 using Input = std::variant<Tick, GovernmentRead, Swapped, Sealed, VotePut, VotesLost, VotesRead, SuspectAnswered, Rung,
                            LogState, PromiseMet, LeaderMet, ResignAsked, Reform>;
@@ -360,8 +361,9 @@ class Election {
   Known leader_;
   std::optional<Leading> leads_;
   std::optional<base::Instant> resigned_at_;
-  model::Epoch met_;       // leading: the highest promise that a voter has shown
-  model::Epoch emptying_;  // resigned: the leader is to be taken out of the government of this epoch
+  model::Epoch met_;                         // leading: the highest promise that a voter has shown
+  std::optional<election::Reform> leaving_;  // resigned: who is to vote when the leader is taken out
+  model::Epoch emptying_;                    // resigned: the leader is to be taken out of the government of this epoch
   std::optional<Reforming> reform_;
   std::map<std::string, Pending> pending_;  // by writer: swaps that would make this replica leader and may be made yet
 

@@ -179,22 +179,27 @@ void QuorumReplica::reform_if_due(Instant now, Out& out) {
       due = false;  // nothing is settled before it is who it should be
       continue;
     }
-    if (at->assignment == self_.assignment && next.size() > 1) {
-      const auto peers = leader->peers();
-      if (const auto* best = successor_of(peers))
-        elect(now, election::ResignAsked{best->hop.assignment, "another replica takes its place"}, out);
-      return;
-    }
+    if (at->assignment == self_.assignment) return leave(now, wanted, next, out);
     *at = wanted;
     due = true;
     break;
   }
   if (!due) return;
-  const bool stays = model::find_voter(next, self_.assignment) != nullptr;
   Effects effects;
   if (!MUTANT("reform_without_both")) leader->reform(now, next, effects);
   pass(now, effects, out);
-  elect(now, election::Reform{next, stays ? self_.assignment : model::AssignmentId{}, members_->txnseq}, out);
+  elect(now, election::Reform{next, members_->txnseq}, out);
+}
+
+// It is the one that is replaced: another leads first, and sees to it. The only voter there is stops, and is swapped
+// for one that has everything it had committed by then.
+void QuorumReplica::leave(Instant now, const model::Voter& instead, const model::Voters& voters, Out& out) {
+  const std::string why = "another replica takes its place";
+  if (voters.size() == 1)
+    return elect(now, election::ResignAsked{instead.assignment, why, election::Reform{{instead}, members_->txnseq}},
+                 out);
+  const auto peers = leader_->peers();
+  if (const auto* best = successor_of(peers)) elect(now, election::ResignAsked{best->hop.assignment, why}, out);
 }
 
 Instant QuorumReplica::next_tick() const {

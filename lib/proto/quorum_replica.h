@@ -129,6 +129,7 @@ class QuorumReplica {
   void stop_leading(base::Instant now, const std::string& why, Out& out);
   void tell_log(base::Instant now, Out& out);
   void reform_if_due(base::Instant now, Out& out);
+  void leave(base::Instant now, const model::Voter& instead, const model::Voters& voters, Out& out);
   const quorum::Leader::PeerStatus* successor_of(const std::vector<quorum::Leader::PeerStatus>& peers) const;
   // What is for the one who leads now, at that epoch if one is named: an answer may be a former one's.
   template <class Act>

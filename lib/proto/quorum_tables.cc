@@ -13,6 +13,8 @@ using base::Instant;
 
 namespace {
 
+constexpr std::string_view kReplaced = "another replica took its place";
+
 std::string place(const Held& held) {
   return "partition " + to_string(held.partition) + " assignment " + to_string(held.assignment);
 }
@@ -94,7 +96,7 @@ void QuorumTables::arrange(Table& t, bool first, Out& out) {
     const auto* a = model::find_assignment(p, self_.server);
     auto* here = live(p.id);
     if (here != nullptr && (a == nullptr || here->held.assignment != a->id)) {
-      set_aside(*here, out);
+      drop(*here, std::string(kReplaced), out);
       here = nullptr;
     }
     if (a == nullptr) continue;
@@ -124,7 +126,7 @@ void QuorumTables::arrange(Table& t, bool first, Out& out) {
   for (auto& [own, c] : copies_) {
     if (c.held.table != t.map->table || c.dropping) continue;
     const auto* p = t.map->find(c.held.partition);
-    if (p != nullptr && model::find_assignment(*p, own) == nullptr) drop(c, "another replica took its place", out);
+    if (p != nullptr && model::find_assignment(*p, own) == nullptr) drop(c, std::string(kReplaced), out);
     if (p != nullptr || c.held.aside || std::exchange(c.told, true)) continue;
     out.emplace_back(Say{base::Level::warn, "copy-unknown",
                          place(c.held) + " of table " + t.name + " is in no map; it is kept and takes no part"});
@@ -164,13 +166,6 @@ void QuorumTables::tell(Copy& c, const model::Partition& p, Out& out) {
   if (c.members == m) return;
   c.members = m;
   out.emplace_back(Tell{c.held.partition, std::move(m)});
-}
-
-void QuorumTables::set_aside(Copy& c, Out& out) {
-  if (std::exchange(c.begun, false)) out.emplace_back(End{c.held.partition});
-  c.held.aside = true;
-  live_.erase(c.held.partition);
-  out.emplace_back(SetAside{c.held.partition, c.held.assignment});
 }
 
 void QuorumTables::drop(Copy& c, std::string why, Out& out) {

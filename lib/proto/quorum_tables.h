@@ -83,10 +83,6 @@ struct Tell {
 struct End {
   model::PartitionId partition;
 };  // the replica takes no further part
-struct SetAside {
-  model::PartitionId partition;
-  model::AssignmentId assignment;
-};
 struct Drop {
   model::PartitionId partition;
   model::AssignmentId assignment;
@@ -106,7 +102,7 @@ struct Say {
 struct Exit {
   std::string text;
 };  // wrong identity: exit status 78
-using Effect = std::variant<Create, Begin, Tell, End, SetAside, Drop, PublishObserved, Remember, Say, Exit>;
+using Effect = std::variant<Create, Begin, Tell, End, Drop, PublishObserved, Remember, Say, Exit>;
 using Effects = std::vector<Effect>;
 
 // Where a key's requests go.
@@ -170,7 +166,6 @@ class QuorumTables {
   const Table* table(std::string_view name) const;
   void arrange(Table& table, bool first, Out& out);
   bool lost(const Table& table, const model::Partition& partition, const model::Assignment& a, bool first) const;
-  void set_aside(Copy& copy, Out& out);
   void drop(Copy& copy, std::string why, Out& out);
   void drop_table(const model::TableUuid& table, Out& out);
   void begin(Copy& copy, Out& out);

@@ -75,6 +75,13 @@ constexpr Mutant kMutants[] = {
     {"judge_not_reset", "quorum", "a new leadership judges by what a former one did not get into the log"},
     {"judge_not_cut", "quorum", "what was judged and not taken by the store is judged by"},
     {"read_without_lease", "quorum", "a leader reads whatever its lease says (S7)"},
+    {"commit_by_one_set", "quorum", "a swap of voters may be made, and a majority of the old ones commits (S61)"},
+    {"lease_by_one_set", "quorum", "a swap of voters may be made, and the old ones alone give a lease (S61)"},
+    {"reform_without_both", "quorum", "voters are swapped while the old ones alone commit (S61)"},
+    {"voter_not_level", "quorum", "a replica gets a vote without what is committed (S61)"},
+    {"reform_by_an_older_map", "quorum", "a leader with an older map swaps voters back (S61)"},
+    {"cancel_without_leader", "quorum", "METADATA drops a replica that may have a vote (S61)"},
+    {"finalize_without_swap", "quorum", "METADATA drops a replica that still votes (S61)"},
 };
 
 // What the child tells: which seed it is at, and what it saw.

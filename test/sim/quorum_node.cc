@@ -53,51 +53,66 @@ void QuorumNode::open() {
   engine_ = std::move(*engine);
   engine_->on_fatal([this](const base::Error& error) { fatal("store: " + to_string(error)); });
   beacons_ = std::make_unique<proto::Beacons>(host_.id, dir_->identity().incarnation, at());
-  std::set<model::ServerId> peers;
-  for (size_t p = 0; p < world_.chaos().partitions; ++p)
-    for (const auto& v : world_.voters(p))
-      if (v.server != host_.id) peers.insert(v.server);
-  beacons_->set_peers(std::move(peers));
   session_ = world_.coord.open(host_.process);
   governments_ = std::make_unique<coord::Governments>(*session_, world_.layout);
-  for (size_t p = 0; p < world_.chaos().partitions; ++p) replicas_.push_back(std::make_unique<Replica>(*this));
-  for (size_t p = 0; p < replicas_.size(); ++p) {
-    auto& r = *replicas_[p];
-    r.partition = p;
-    r.id = world_.partition_id(p);
-    for (const auto& v : world_.voters(p))
-      if (v.server == host_.id) r.assignment = v.assignment;
-    if (r.assignment.none()) continue;
-    if (engine_->find(r.id)) {
-      begin(r);
-      continue;
-    }
-    const store::TenureSpec spec{
-        {r.id, r.assignment}, world_.table, QuorumWorld::region(p), {}, store::LogMode::quorum};
-    const auto made = engine_->create(spec, [this, &r](base::Status status) {
-      if (status) begin(r);
-    });
-    if (!made) return fatal("create: " + to_string(made.error()));
-  }
+  proto::quorum_tables::Self self;
+  self.server = host_.id;
+  for (const auto& t : engine_->tenures())
+    self.held.push_back(
+        {t.id.partition, t.id.assignment, t.region, t.table, t.interval, t.state == store::TenureState::aside});
+  self.seen = host_.seen;
+  tables_.emplace(std::move(self));
   session_->on_event([this](coord::Event event) {
     if (event == coord::Event::expired)
-      for (auto& r : replicas_)
-        if (r->machine) run(*r, [&](Out& out) { r->machine->elect(at(), election::VotesLost{}, out); });
+      for (size_t i = 0; i < replicas_.size(); ++i)
+        run(*replicas_[i], [&](Out& out) { replicas_[i]->machine->elect(at(), election::VotesLost{}, out); });
     if (event == coord::Event::connected) governments_->connected();
   });
-  governments_->listen(QuorumWorld::kDistribution, [this] {
-    for (auto& r : replicas_)
-      if (r->machine) run(*r, [&](Out& out) { r->machine->elect(at(), election::Rung{}, out); });
-  });
+  for (size_t p = 0; p < world_.chaos().partitions; ++p)
+    governments_->listen(QuorumWorld::distribution(p), [this, p] {
+      if (auto* r = at(p)) run(*r, [&](Out& out) { r->machine->elect(at(), election::Rung{}, out); });
+    });
   world_.network.listen(host_.process, [this](const std::string&, const std::any& request, Network::Reply reply) {
     serve(request, std::move(reply));
   });
   turn();
 }
 
-void QuorumNode::begin(Replica& r) {
-  const auto log = engine_->quorum_log(r.id);
+// --- which copies there are -----------------------------------------------------------------------
+
+void QuorumNode::map_came(size_t partition, QuorumWorld::MapPtr map) {
+  perform(tables_->map_read(at(), QuorumWorld::table_name(partition), std::move(map)));
+  beacons_->set_peers(tables_->partners());
+}
+
+void QuorumNode::perform(proto::quorum_tables::Effects effects) {
+  for (auto& effect : effects) {
+    if (!host_.process.alive()) return;
+    std::visit([this](auto& e) { perform(e); }, effect);
+  }
+}
+
+void QuorumNode::perform(proto::quorum_tables::Create& e) {
+  world_.scheduler.note("create", host_.id.name, to_string(e.copy.assignment));
+  const auto done = [this, id = e.copy.partition](const base::Status& status) {
+    perform(tables_->created(at(), id, status));
+    beacons_->set_peers(tables_->partners());
+  };
+  const store::TenureSpec spec{
+      {e.copy.partition, e.copy.assignment}, e.copy.table, e.copy.region, e.copy.interval, store::LogMode::quorum};
+  if (const auto made = engine_->create(spec, done); !made)
+    host_.process.post([done, status = made.error().code == Code::exists ? base::ok() : made] { done(status); });
+}
+
+void QuorumNode::perform(proto::quorum_tables::Begin& e) {
+  const auto log = engine_->quorum_log(e.copy.partition);
   CHECK(log.has_value());
+  replicas_.push_back(std::make_unique<Replica>(*this));
+  auto& r = *replicas_.back();
+  r.partition = world_.find(e.copy.table).value();
+  r.id = e.copy.partition;
+  r.assignment = e.copy.assignment;
+  r.region = e.copy.region;
   ReplicaSelf self;
   self.who = {r.id,      r.assignment, host_.id, dir_->identity().incarnation, log->promised, model::token_of(log->end),
               log->whole};
@@ -108,16 +123,47 @@ void QuorumNode::begin(Replica& r) {
   world_.scheduler.note("replica", host_.id.name, r.partition, log->end.epoch.value, log->end.lsn.value,
                         log->commit.value, log->promised.value);
   r.machine = std::make_unique<proto::QuorumReplica>(self, *beacons_, r);
+  live_[r.id] = &r;
+  engine_->set_needed({r.id, r.assignment}, model::Lsn{1});  // replicas that are new read it from the start
 }
 
-bool QuorumNode::ready() const {
-  return std::all_of(replicas_.begin(), replicas_.end(),
-                     [](const auto& r) { return r->assignment.none() || r->machine != nullptr; });
+void QuorumNode::perform(proto::quorum_tables::Tell& e) {
+  if (auto* r = find(e.partition)) run(*r, [&](Out& out) { r->machine->members(at(), std::move(e.members), out); });
 }
+
+void QuorumNode::perform(proto::quorum_tables::End& e) {
+  auto* r = find(e.partition);
+  if (r == nullptr) return;
+  world_.scheduler.note("end", host_.id.name, to_string(r->assignment));
+  Out out;
+  r->machine->resign(at(), {}, "its copy takes no further part", out);
+  r->ended = true;
+  live_.erase(e.partition);
+  beacons_->forget(e.partition);
+  for (auto& effect : out)
+    if (auto* reply = std::get_if<Reply>(&effect)) perform(*r, *reply);
+}
+
+void QuorumNode::perform(proto::quorum_tables::Drop& e) {
+  world_.scheduler.note("drop", host_.id.name, to_string(e.assignment), e.why);
+  const auto done = [this, id = e.assignment](const base::Status& status) {
+    perform(tables_->dropped(at(), id, status));
+  };
+  if (const auto begun = engine_->drop({e.partition, e.assignment}, done); !begun)
+    host_.process.post([done, begun] { done(begun.error().code == Code::not_found ? base::ok() : begun); });
+}
+
+void QuorumNode::perform(proto::quorum_tables::Say& e) { world_.scheduler.note("say", host_.id.name, e.what, e.text); }
 
 QuorumNode::Replica* QuorumNode::find(const model::PartitionId& id) {
-  const auto p = world_.find(id);
-  return p && replicas_[*p]->machine ? replicas_[*p].get() : nullptr;
+  const auto it = live_.find(id);
+  return it == live_.end() ? nullptr : it->second;
+}
+
+QuorumNode::Replica* QuorumNode::at(size_t partition) {
+  for (const auto& [id, r] : live_)
+    if (r->partition == partition) return r;
+  return nullptr;
 }
 
 // --- turns -----------------------------------------------------------------------------------------
@@ -131,8 +177,9 @@ void QuorumNode::turn() {
       news();
     });
   news();
-  for (auto& r : replicas_)
-    if (r->machine && at() >= r->machine->next_tick()) run(*r, [&](Out& out) { r->machine->tick(at(), out); });
+  for (size_t i = 0; i < replicas_.size(); ++i)
+    if (auto& r = *replicas_[i]; at() >= r.machine->next_tick()) run(r, [&](Out& out) { r.machine->tick(at(), out); });
+  perform(tables_->tick(at()));
   if (at() >= engine_tick_) {
     engine_tick_ = at() + kEngineTickEvery;
     engine_->tick();
@@ -141,13 +188,13 @@ void QuorumNode::turn() {
 
 void QuorumNode::news() {
   if (!beacons_->take_news()) return;
-  for (auto& r : replicas_)
-    if (r->machine) run(*r, [&](Out& out) { r->machine->elect(at(), election::Tick{}, out); });
+  for (size_t i = 0; i < replicas_.size(); ++i)
+    run(*replicas_[i], [&](Out& out) { replicas_[i]->machine->elect(at(), election::Tick{}, out); });
 }
 
 // Effects are performed in order; what they lead to comes behind them.
 void QuorumNode::run(Replica& r, const std::function<void(Out&)>& fn) {
-  if (!host_.process.alive()) return;
+  if (!host_.process.alive() || r.ended) return;
   Out out;
   fn(out);
   for (auto& e : out) effects_.emplace_back(&r, std::move(e));
@@ -156,21 +203,20 @@ void QuorumNode::run(Replica& r, const std::function<void(Out&)>& fn) {
     auto [to, effect] = std::move(effects_.front());
     effects_.pop_front();
     if (!host_.process.effect()) return;
+    if (to->ended && !std::holds_alternative<Reply>(effect)) continue;
     std::visit([&, at = to](auto& e) { perform(*at, e); }, effect);
   }
   performing_ = false;
 }
 
 void QuorumNode::resign(size_t partition, const model::AssignmentId& successor) {
-  auto& r = *replicas_[partition];
-  if (r.machine) run(r, [&](Out& out) { r.machine->resign(at(), successor, "asked to", out); });
+  if (auto* r = at(partition)) run(*r, [&](Out& out) { r->machine->resign(at(), successor, "asked to", out); });
 }
 
 // --- messages --------------------------------------------------------------------------------------
 
 void QuorumNode::serve(const std::any& request, Network::Reply reply) {
   if (const auto* b = std::any_cast<model::QuorumBeacon>(&request)) {
-    if (!ready()) return;  // it may have promised what it does not know yet
     if (const auto answer = beacons_->heard(now(), *b)) reply(std::any(*answer));
     return news();
   }
@@ -217,14 +263,14 @@ void QuorumNode::serve(const std::any& request, Network::Reply reply) {
     return;
   }
   if (const auto* m = std::any_cast<QuorumWrite>(&request)) {
-    auto& r = *replicas_[m->partition];
-    if (!r.machine) return reply(base::fail(Code::unavailable, "not started yet"));
-    return write(r, *m, std::move(reply));
+    auto* r = at(m->partition);
+    if (r == nullptr) return reply(base::fail(Code::unavailable, "no replica takes part here"));
+    return write(*r, *m, std::move(reply));
   }
   if (const auto* m = std::any_cast<QuorumGet>(&request)) {
-    auto& r = *replicas_[m->partition];
-    if (!r.machine) return reply(base::fail(Code::unavailable, "not started yet"));
-    return get(r, *m, std::move(reply));
+    auto* r = at(m->partition);
+    if (r == nullptr) return reply(base::fail(Code::unavailable, "no replica takes part here"));
+    return get(*r, *m, std::move(reply));
   }
 }
 
@@ -272,8 +318,8 @@ void QuorumNode::get(Replica& r, const QuorumGet& m, Network::Reply reply) {
 
 model::Envelope QuorumNode::envelope(const Replica& r, const model::AssignmentId& to) const {
   model::Envelope e;
-  e.table = "q";
-  e.table_uuid = world_.table;
+  e.table = QuorumWorld::table_name(r.partition);
+  e.table_uuid = world_.map(r.partition)->table;
   e.partition = r.id;
   e.from = host_.id;
   e.incarnation = dir_->identity().incarnation;
@@ -285,7 +331,7 @@ model::Envelope QuorumNode::envelope(const Replica& r, const model::AssignmentId
 // --- effects: the election -------------------------------------------------------------------------
 
 void QuorumNode::perform(Replica& r, election::ReadGovernment& e) {
-  governments_->read(QuorumWorld::kDistribution, QuorumWorld::region(r.partition),
+  governments_->read(distribution(r), r.region,
                      [this, &r, number = e.number](base::Result<std::optional<coord::Governments::Read>> read) {
                        election::GovernmentRead in{number, std::optional<election::VersionedGovernment>()};
                        if (!read)
@@ -297,7 +343,7 @@ void QuorumNode::perform(Replica& r, election::ReadGovernment& e) {
 }
 
 void QuorumNode::perform(Replica& r, election::SwapGovernment& e) {
-  governments_->swap(QuorumWorld::kDistribution, QuorumWorld::region(r.partition), e.version, e.to,
+  governments_->swap(distribution(r), r.region, e.version, e.to,
                      [this, &r, number = e.number](base::Result<int32_t> done) {
                        const election::Swapped in{number, proto::swap_result(done), done.value_or(0)};
                        run(r, [&](Out& out) { r.machine->elect(at(), in, out); });
@@ -318,21 +364,20 @@ void QuorumNode::perform(Replica& r, election::Seal& e) {
 }
 
 void QuorumNode::perform(Replica& r, election::PutVote& e) {
-  governments_->put_vote(QuorumWorld::kDistribution, QuorumWorld::region(r.partition), e.vote,
-                         [this, &r, number = e.number](const base::Status& status) {
-                           run(r, [&](Out& out) { r.machine->elect(at(), election::VotePut{number, status}, out); });
-                         });
+  governments_->put_vote(distribution(r), r.region, e.vote, [this, &r, number = e.number](const base::Status& status) {
+    run(r, [&](Out& out) { r.machine->elect(at(), election::VotePut{number, status}, out); });
+  });
 }
 
 void QuorumNode::perform(Replica& r, election::RemoveVote& e) {
-  governments_->remove_vote(QuorumWorld::kDistribution, QuorumWorld::region(r.partition), e.token, host_.id,
+  governments_->remove_vote(distribution(r), r.region, e.token, host_.id,
                             [this, &r, number = e.number](const base::Status& status) {
                               run(r, [&](Out& out) { r.machine->elect(at(), election::VotePut{number, status}, out); });
                             });
 }
 
 void QuorumNode::perform(Replica& r, election::ReadVotes& e) {
-  governments_->read_votes(QuorumWorld::kDistribution, QuorumWorld::region(r.partition),
+  governments_->read_votes(distribution(r), r.region,
                            [this, &r, number = e.number](const base::Result<std::vector<model::Vote>>& votes) {
                              run(r, [&](Out& out) { r.machine->elect(at(), election::VotesRead{number, votes}, out); });
                            });

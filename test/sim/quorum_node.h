@@ -8,6 +8,7 @@
 #include "lib/coord/governments.h"
 #include "lib/proto/quorum_judge.h"
 #include "lib/proto/quorum_replica.h"
+#include "lib/proto/quorum_tables.h"
 #include "lib/store/data_dir.h"
 #include "test/sim/quorum_world.h"
 
@@ -18,9 +19,12 @@ class QuorumNode {
   QuorumNode(QuorumWorld& world, QuorumHost& host);
   ~QuorumNode();
 
-  proto::QuorumReplica* replica(size_t partition) { return replicas_[partition]->machine.get(); }
+  proto::QuorumReplica* replica(size_t partition) {
+    const auto* r = at(partition);
+    return r == nullptr ? nullptr : r->machine.get();
+  }
   store::Engine& engine() { return *engine_; }
-  bool ready() const;
+  void map_came(size_t partition, QuorumWorld::MapPtr map);
   void resign(size_t partition, const model::AssignmentId& successor);
 
  private:
@@ -45,10 +49,12 @@ class QuorumNode {
     size_t partition = 0;
     model::PartitionId id;
     model::AssignmentId assignment;
+    model::Region region;
     std::unique_ptr<proto::QuorumReplica> machine;
     std::map<std::pair<model::Epoch, proto::quorum::BatchId>, std::string> batches;
     std::map<model::Lsn, BytesPtr> kept;  // by last LSN
     bool flush_planned = false;
+    bool ended = false;  // it takes no further part
   };
   struct Request {
     QuorumWrite write;
@@ -60,7 +66,16 @@ class QuorumNode {
   using Out = proto::quorum::ReplicaEffects;
 
   void open();
-  void begin(Replica& r);
+  void perform(proto::quorum_tables::Effects effects);
+  void perform(proto::quorum_tables::Create& e);
+  void perform(proto::quorum_tables::Begin& e);
+  void perform(proto::quorum_tables::Tell& e);
+  void perform(proto::quorum_tables::End& e);
+  void perform(proto::quorum_tables::Drop& e);
+  void perform(proto::quorum_tables::PublishObserved&) {}
+  void perform(proto::quorum_tables::Remember& e) { host_.seen = e.seen; }
+  void perform(proto::quorum_tables::Say& e);
+  void perform(proto::quorum_tables::Exit& e) { fatal(e.text); }
   void turn();
   void run(Replica& r, const std::function<void(Out&)>& fn);
   void serve(const std::any& request, Network::Reply reply);
@@ -75,6 +90,8 @@ class QuorumNode {
   proto::beacon::Now now() { return {at(), host_.process.wall_ms()}; }
   model::Envelope envelope(const Replica& r, const model::AssignmentId& to) const;
   Replica* find(const model::PartitionId& id);
+  Replica* at(size_t partition);
+  std::string distribution(const Replica& r) const { return QuorumWorld::distribution(r.partition); }
   void fatal(const std::string& why);
   template <class Message>
   void call(Replica& r, const model::Hop& to, model::Epoch epoch, uint64_t generation, Message message);
@@ -120,7 +137,9 @@ class QuorumNode {
   std::unique_ptr<proto::Beacons> beacons_;
   std::unique_ptr<coord::Session> session_;
   std::unique_ptr<coord::Governments> governments_;
-  std::vector<std::unique_ptr<Replica>> replicas_;
+  std::optional<proto::QuorumTables> tables_;
+  std::vector<std::unique_ptr<Replica>> replicas_;  // what is ended stays, for answers that are on their way
+  std::map<model::PartitionId, Replica*> live_;
   std::deque<std::pair<Replica*, proto::quorum::ReplicaEffect>> effects_;
   bool performing_ = false;
   uint64_t next_id_ = 1;

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "lib/wire/block.h"
+#include "lib/base/check.h"
 #include "test/sim/quorum_node.h"
 
 namespace cantle::sim {
@@ -27,6 +27,8 @@ QuorumChaos QuorumChaos::draw(base::Random& random) {
   c.partitions = 1 + random.below(2);
   c.clients = 2 + random.below(4);
   c.keys = 2 + random.below(6);
+  c.moves = some(0.5);
+  c.spares = c.moves ? 1 + random.below(2) : 0;
   c.pipeline = some(0.6) ? proto::quorum::Pipeline::chain : proto::quorum::Pipeline::star;
   return c;
 }
@@ -46,21 +48,21 @@ QuorumWorld::QuorumWorld(uint64_t seed, const QuorumChaos& chaos)
       coord(scheduler),
       ledger(chaos.partitions),
       chaos_(chaos),
-      random_(seed * 1409 + 11) {
+      random_(seed * 1409 + 11),
+      operator_(scheduler, "o1", "driver") {
   engine.segment_bytes = 64 << 10;
   engine.overlay_bytes = 256 << 10;
   engine.overlay_age = 300ms;
   engine.checkpoint_interval = 700ms;
   engine.reserve_bytes = 256 << 10;
+  engine.retention_bytes = 64 << 20;
   if (chaos_.small_store) engine.overlay_bytes = 6 << 10;
   coord.faults().session_timeout = 2s;
   // No transport doubles a request. Copies come from those who send again, and know it: send_copies().
   network.never_double([](const std::any& request) { return request.type() == typeid(QuorumWrite); });
   cluster = model::ClusterUuid::draw(random_);
-  table = model::TableUuid::draw(random_);
   for (const auto& dir : layout.skeleton()) coord.put(dir, "");
-  for (const auto& dir : layout.table_skeleton(kDistribution)) coord.put(dir, "");
-  for (size_t i = 0; i < chaos_.servers; ++i) {
+  for (size_t i = 0; i < chaos_.servers + chaos_.spares; ++i) {
     hosts.push_back(std::make_unique<QuorumHost>(scheduler, "p" + std::to_string(i + 1)));
     auto& host = *hosts.back();
     host.clock->drift = (static_cast<double>(random_.below(2001)) - 1000.0) * 1e-6;  // as far as the lease allows for
@@ -72,16 +74,25 @@ QuorumWorld::QuorumWorld(uint64_t seed, const QuorumChaos& chaos)
     });
   }
   for (size_t p = 0; p < chaos_.partitions; ++p) {
-    ids_.push_back(model::PartitionId::draw(random_));
-    model::Government g;
-    g.epoch = {1};
-    for (size_t i = 0; i < hosts.size(); ++i)
-      g.voters.push_back({static_cast<uint32_t>(i), hosts[i]->id, model::AssignmentId::draw(random_)});
-    g.writer = "m1";
-    voters_.push_back(g.voters);
-    coord.put(layout.government(kDistribution, region(p)), coord::government_text(g));
-    coord.put(layout.quorums(kDistribution, region(p)), "");
+    for (const auto& dir : layout.table_skeleton(distribution(p))) coord.put(dir, "");
+    model::ops::CreateTable create;
+    create.name = table_name(p);
+    create.table = model::TableUuid::draw(random_);
+    create.replication = model::Replication::quorum;
+    create.replicas = static_cast<uint32_t>(chaos_.servers);
+    model::ops::NewPartition all{model::PartitionId::draw(random_), {}, {}};
+    for (size_t i = 0; i < chaos_.servers; ++i)
+      all.assignments.push_back({hosts[i]->id, model::AssignmentId::draw(random_)});
+    create.partitions.push_back(std::move(all));
+    maps_.emplace_back();
+    CHECK(commit(p, create));
+    const auto region = partition(p).region;
+    coord.put(layout.government(distribution(p), region),
+              coord::government_text({{1}, {}, voters(p), "m1", partition(p).min_txnseq}));
+    coord.put(layout.quorums(distribution(p), region), "");
   }
+  operator_session_ = coord.open(operator_);
+  if (chaos_.moves) plan_drive();
   scheduler.after_each([this] {
     check();
     if (!violation_.empty()) scheduler.stop();
@@ -95,9 +106,9 @@ void QuorumWorld::violation(const std::string& text) {
     violation_ = text + " (at " + std::to_string(base::to_ms(scheduler.now().since_boot)) + " ms)";
 }
 
-std::optional<size_t> QuorumWorld::find(const model::PartitionId& id) const {
-  const auto it = std::find(ids_.begin(), ids_.end(), id);
-  return it == ids_.end() ? std::nullopt : std::optional<size_t>(it - ids_.begin());
+std::optional<size_t> QuorumWorld::find(const model::TableUuid& table) const {
+  const auto it = std::find_if(maps_.begin(), maps_.end(), [&](const auto& m) { return m->table == table; });
+  return it == maps_.end() ? std::nullopt : std::optional<size_t>(it - maps_.begin());
 }
 
 void QuorumWorld::start(QuorumHost& host) {
@@ -106,6 +117,7 @@ void QuorumWorld::start(QuorumHost& host) {
   ++host.starts;
   host.process.restart();
   host.node = std::make_unique<QuorumNode>(*this, host);
+  for (size_t p = 0; p < maps_.size(); ++p) tell(host, p);
 }
 
 void QuorumWorld::power_cut(QuorumHost& host) {
@@ -123,7 +135,7 @@ std::string QuorumWorld::describe() const {
       out += " is dead";
       continue;
     }
-    for (size_t p = 0; p < ids_.size(); ++p) {
+    for (size_t p = 0; p < maps_.size(); ++p) {
       const auto* r = host->node->replica(p);
       if (r == nullptr) continue;
       const auto s = r->status();
@@ -153,7 +165,8 @@ QuorumHost* QuorumWorld::leader(size_t partition) {
 }
 
 void QuorumWorld::check() {
-  for (size_t p = 0; p < ids_.size(); ++p) {
+  for (size_t p = 0; p < maps_.size(); ++p) {
+    check_electorate(p);
     size_t leading = 0;
     for (const auto& host : hosts) {
       if (!host->process.alive() || !host->node) continue;
@@ -170,6 +183,18 @@ void QuorumWorld::check() {
   }
 }
 
+void QuorumWorld::check_electorate(size_t p) {
+  const auto* text = coord.value(layout.government(distribution(p), partition(p).region));
+  if (text == nullptr || *text == electorate_checked_[p]) return;
+  electorate_checked_[p] = *text;
+  const auto government = coord::parse_government(*text);
+  if (!government) return violation("a government cannot be read");
+  if (government->voters.size() != chaos_.servers) violation("a government has too few voters, or too many");
+  for (const auto& v : government->voters)
+    if (find_assignment(partition(p), v.assignment) == nullptr)
+      violation(v.server.name + " votes, and METADATA does not know it (S61)");
+}
+
 void QuorumWorld::committed(const QuorumHost& host, size_t partition, const model::LogPoint& point) {
   if (const auto fault = ledger.committed(partition, point)) violation(host.id.name + " " + *fault);
 }
@@ -180,7 +205,7 @@ void QuorumWorld::set_up() {
   for (auto& host : hosts) start(*host);
   const bool ruled = wait(
       [this] {
-        for (size_t p = 0; p < ids_.size(); ++p)
+        for (size_t p = 0; p < maps_.size(); ++p)
           if (leader(p) == nullptr) return false;
         return true;
       },
@@ -197,7 +222,7 @@ void QuorumWorld::plan_strike() {
 }
 
 void QuorumWorld::strike() {
-  const size_t p = random_.below(ids_.size());
+  const size_t p = random_.below(maps_.size());
   auto* victim = hosts[random_.below(hosts.size())].get();
   if (auto* l = leader(p); l != nullptr && random_.chance(0.5)) victim = l;  // half of it hits a leader
   auto& other = *hosts[random_.below(hosts.size())];
@@ -245,7 +270,7 @@ void QuorumWorld::strike() {
     strikes.emplace_back([&] {
       if (victim->process.alive() && victim->node)
         victim->node->resign(
-            p, random_.chance(0.5) ? voters_[p][random_.below(voters_[p].size())].assignment : model::AssignmentId{});
+            p, random_.chance(0.5) ? voters(p)[random_.below(chaos_.servers)].assignment : model::AssignmentId{});
     });
   // Somebody who is down comes up in the end, or nothing goes on.
   strikes.emplace_back([&] { start(*hosts[random_.below(hosts.size())]); });
@@ -288,6 +313,7 @@ Verdict QuorumWorld::run() {
   start_clients();
   striking_ = true;
   plan_strike();
+  if (chaos_.moves) plan_move();
   scheduler.run_for(chaos_.lasts);
   finish();
   return verdict();
@@ -304,11 +330,14 @@ void QuorumWorld::finish() {
     for (auto& host : hosts) start(*host);
     return true;
   };
-  for (size_t p = 0; p < ids_.size() && violation_.empty(); ++p) {
+  for (size_t p = 0; p < maps_.size() && violation_.empty(); ++p) {
     if (wait([&] { return all_up() && leader(p) != nullptr; }, kSettles)) continue;
     violation("nobody leads though the faults have stopped:" + describe());
   }
   if (!violation_.empty()) return;
+  for (size_t p = 0; p < maps_.size() && violation_.empty(); ++p)
+    if (!wait([&] { return all_up() && partition(p).moves.empty(); }, kSettles))
+      violation("a replacement does not end though the faults have stopped:" + describe());
   // Clients get through, each with an answer that says ok.
   const auto from = operations_.size();
   const bool through = wait(
@@ -322,49 +351,52 @@ void QuorumWorld::finish() {
   if (!through) return violation("writes do not go through after the faults:" + describe());
   asking_ = false;
   scheduler.run_for(kCopiesWithin + 100ms);
-  for (size_t p = 0; p < ids_.size() && violation_.empty(); ++p) compare(p);
+  for (size_t p = 0; p < maps_.size() && violation_.empty(); ++p) compare(p);
   if (violation_.empty()) check_history();
 }
 
 // All replicas have the same log and the same records.
 void QuorumWorld::compare(size_t p) {
+  std::vector<QuorumHost*> having;
+  for (auto& host : hosts)
+    if (holds(*host, p)) having.push_back(host.get());
+  auto& first = *having.front();
   const auto level = [&] {
-    const auto* first = hosts.front()->node->replica(p);
-    return std::all_of(hosts.begin(), hosts.end(), [&](const auto& host) {
-      if (!host->process.alive() || !host->node) return false;
-      const auto* r = host->node->replica(p);
-      return r != nullptr && r->log().end() == first->log().end() && r->log().durable() == r->log().end() &&
-             r->log().commit() == r->log().end().lsn;
-    });
+    const auto* one = first.node == nullptr ? nullptr : first.node->replica(p);
+    return one != nullptr && std::all_of(having.begin(), having.end(), [&](const auto* host) {
+             if (!host->process.alive() || !host->node) return false;
+             const auto* r = host->node->replica(p);
+             return r != nullptr && r->log().end() == one->log().end() && r->log().durable() == r->log().end() &&
+                    r->log().commit() == r->log().end().lsn;
+           });
   };
   if (!wait(level, 8s)) return violation("the replicas' logs do not become the same:" + describe());
-  if (const auto fault = ledger.check(p, hosts.front()->node->replica(p)->log().end()))
+  if (const auto fault = ledger.check(p, first.node->replica(p)->log().end()))
     return violation("partition " + std::to_string(p) + ": " + *fault);
   std::vector<std::pair<std::string, std::string>> expected;
   QuorumLedger::Contents contents;
-  for (auto& host : hosts) {
+  for (auto* host : having) {
     std::vector<std::pair<std::string, std::string>> rows;
     store::ScanRange range;
     range.tombstones = true;
     range.records_max = 1000;
     auto& e = host->node->engine();
-    const auto visible = e.quorum_log(ids_[p]);
+    const auto visible = e.quorum_log(partition_id(p));
     if (!visible || visible->visible != visible->end.lsn)
       return violation(host->id.name + " does not show all that is committed");
-    const auto end = e.scan(ids_[p], range, [&](std::string_view key, const store::Found& found) {
-      if (host == hosts.front() && !found.deleted)
-        contents[std::string(key)] = {found.version, std::string(found.value)};
+    const auto end = e.scan(partition_id(p), range, [&](std::string_view key, const store::Found& found) {
+      if (host == &first && !found.deleted) contents[std::string(key)] = {found.version, std::string(found.value)};
       rows.emplace_back(key,
                         std::string(found.version.view()) + (found.deleted ? "-" : "+") + std::string(found.value));
       return true;
     });
     if (!end || end->more) return violation(host->id.name + " cannot be read in the end");
-    if (host == hosts.front() && contents != ledger.contents(p))
+    if (host == &first && contents != ledger.contents(p))
       return violation(host->id.name + " holds other records than its log leads to");
-    if (host == hosts.front())
+    if (host == &first)
       expected = std::move(rows);
     else if (rows != expected)
-      return violation(host->id.name + " holds other records than " + hosts.front()->id.name + " in the end");
+      return violation(host->id.name + " holds other records than " + first.id.name + " in the end");
   }
 }
 

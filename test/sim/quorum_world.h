@@ -8,11 +8,16 @@
 // Keys: k… every value is written once; v few values, so that one comes back (no swap by version there); n… counters;
 // s… what is appended to.
 //
+// Each partition is a table of its own, whose METADATA is the world's: servers hear of a new map when it comes to them.
+// Replicas are replaced by the real operations and the real driver, of which there is always one, and now and then
+// another. Servers without a replica stand by for that.
+//
 // A run: set up; for a while clients work and faults strike; then the faults stop, and within a bound every partition
 // has a leader that takes writes; then all replicas hold the same.
 //
 // Checked all the time
 //   * no two servers hold a valid lease for a partition at one instant of the world (S7)
+//   * an assignment that votes is one that METADATA names (S61)
 //   * what two replicas call committed is one history (S1, S2, S14)
 //   * a request has one outcome, whoever is told, and however often (S23)
 // and at the end
@@ -29,8 +34,10 @@
 #include <vector>
 
 #include "lib/coord/layout.h"
+#include "lib/model/metadata.h"
 #include "lib/model/quorum.h"
 #include "lib/proto/quorum_leader.h"
+#include "lib/proto/replace_driver.h"
 #include "lib/store/engine.h"
 #include "lib/store/mem_index.h"
 #include "test/sim/coord.h"
@@ -49,6 +56,8 @@ struct QuorumChaos {
   bool small_store = false;   // of little room: its overlay is full now and then
   bool refuse_block = false;  // the store takes a block of the leader's not, now and then, as when it is full
   bool copies = true;         // of requests
+  bool moves = false;         // replicas are replaced, and that is cancelled
+  size_t spares = 0;          // servers that have no replica at first
   size_t servers = 3, partitions = 1, clients = 3, keys = 5;
   proto::quorum::Pipeline pipeline = proto::quorum::Pipeline::chain;
   Duration lasts = 6s;
@@ -69,6 +78,7 @@ struct QuorumHost {
   store::MemIndexFiles index;
   Process process;
   uint64_t starts = 0;
+  std::map<model::TableUuid, model::TxnSeq> seen;  // in its state file
   std::unique_ptr<QuorumNode> node;
 };
 
@@ -112,11 +122,20 @@ class QuorumWorld {
   std::string describe() const;
 
   // From the nodes.
-  static constexpr const char* kDistribution = "1_q";
-  static model::Region region(size_t partition) { return {static_cast<uint32_t>(partition + 1)}; }
-  const model::Voters& voters(size_t partition) const { return voters_[partition]; }
-  const model::PartitionId& partition_id(size_t partition) const { return ids_[partition]; }
-  std::optional<size_t> find(const model::PartitionId& id) const;
+  static std::string table_name(size_t partition) { return "q" + std::to_string(partition); }
+  static std::string distribution(size_t partition) {
+    return coord::distribution(model::Keyspace::range, table_name(partition));
+  }
+  using MapPtr = std::shared_ptr<const model::Metadata>;
+  const MapPtr& map(size_t partition) const { return maps_[partition]; }
+  const model::Partition& partition(size_t at) const { return maps_[at]->partitions.front(); }
+  const model::PartitionId& partition_id(size_t at) const { return partition(at).id; }
+  model::Voters voters(size_t partition) const;  // as METADATA would have it
+  std::optional<size_t> find(const model::TableUuid& table) const;
+  bool holds(const QuorumHost& host, size_t at) const { return find_assignment(partition(at), host.id) != nullptr; }
+  base::Status commit(size_t partition, const model::Operation& operation);
+  model::AttemptId replace(size_t partition, const model::ServerId& from, const model::ServerId& to, bool dead);
+  void cancel(const model::AttemptId& attempt) { cancelled_.insert(attempt); }
   void committed(const QuorumHost& host, size_t partition, const model::LogPoint& point);
   bool refuses_block() { return striking_ && chaos_.refuse_block && random_.chance(0.03); }
   const QuorumChaos& chaos() const { return chaos_; }
@@ -128,7 +147,6 @@ class QuorumWorld {
   store::EngineConfig engine;
   coord::Layout layout{"c"};
   model::ClusterUuid cluster;
-  model::TableUuid table;
   QuorumLedger ledger;
   std::vector<std::unique_ptr<QuorumHost>> hosts;
 
@@ -164,7 +182,15 @@ class QuorumWorld {
   std::string any_server() { return hosts[random_.below(hosts.size())]->id.name; }
   void check_history();
   void check();
+  void check_electorate(size_t partition);
   bool leased(QuorumHost& host, size_t partition);
+  void tell(QuorumHost& host, size_t partition);
+  void plan_move();
+  void move();
+  void plan_drive();
+  void drive(size_t partition);
+  void drive_on(size_t partition, std::shared_ptr<proto::ReplaceDriver> driver, const proto::driver::Effects& effects);
+  void look(size_t partition, std::shared_ptr<proto::ReplaceDriver> driver, uint64_t number);
   void plan_strike();
   void strike();
   void compare(size_t partition);
@@ -174,8 +200,11 @@ class QuorumWorld {
 
   QuorumChaos chaos_;
   base::SeededRandom random_;
-  std::vector<model::PartitionId> ids_;
-  std::vector<model::Voters> voters_;
+  std::vector<MapPtr> maps_;
+  std::map<size_t, std::string> electorate_checked_;  // the government, as it was looked at
+  Process operator_;                                  // whoever drives what METADATA says is under way
+  std::unique_ptr<coord::Session> operator_session_;
+  std::set<model::AttemptId> cancelled_;
   std::vector<std::unique_ptr<Client>> clients_;
   std::vector<linear::Operation> operations_;
   bool striking_ = false, asking_ = false;

@@ -309,7 +309,6 @@ TEST(QuorumTables, what_was_replaced_ends_and_goes_to_the_trash) {
   rig.set(all);
   rig.install();
   EXPECT_EQ(rig.of<End>().size(), 1u);
-  EXPECT_EQ(rig.of<SetAside>().size(), 1u);
   EXPECT_EQ(rig.of<Drop>().size(), 1u);
   EXPECT_EQ(rig.tables->where("t", "a", {2}).kind, Where::Kind::elsewhere);
 }
