@@ -106,9 +106,21 @@ std::string server_says(const base::Result<model::StatusReply>& status, const mo
   return text + "it does not hold it yet";
 }
 
+// In a quorum table only the leader writes, and only voters count.
+std::string what_replica_means(model::AssignmentState state) {
+  switch (state) {
+    case model::AssignmentState::proposed: return "proposed: it is about to be filled";
+    case model::AssignmentState::initializing:
+      return "initializing: the leader fills it, and gives it a vote when it has everything that is committed";
+    case model::AssignmentState::available: return "available: it is to vote";
+    case model::AssignmentState::leaving: return "leaving: another has its vote";
+  }
+  return "";
+}
+
 // A server that is away does nothing, whatever the map has it do: that comes first.
-void tell_assignment(Story& story, const model::Partition& p, const model::Assignment& a, const Nodes& nodes,
-                     const Partds& partds) {
+void tell_assignment(Story& story, const model::Metadata& map, const model::Partition& p, const model::Assignment& a,
+                     const Nodes& nodes, const Partds& partds) {
   const std::string line = "  slot " + std::to_string(a.slot) + ": " + a.server.name + " ";
   const std::string since = ", since txnseq " + to_string(a.since);
   const auto away = [&](const std::string& how) {
@@ -123,8 +135,10 @@ void tell_assignment(Story& story, const model::Partition& p, const model::Assig
   else if (said == partds.end() || !said->second)
     away("does not answer" + (said == partds.end() ? "" : ": " + said->second.error().text));
   else
-    story.say(line + "is " + what_assignment_means(a.state) + since + ". It says: " + server_says(said->second, p, a) +
-              ".");
+    story.say(
+        line + "is " +
+        (map.replication == model::Replication::quorum ? what_replica_means(a.state) : what_assignment_means(a.state)) +
+        since + ". It says: " + server_says(said->second, p, a) + ".");
 }
 
 base::Status tell_government(Tool& tool, Story& story, const model::Metadata& map, model::Region region) {
@@ -187,7 +201,7 @@ base::Result<int> tell_partition(Tool& tool, const Found& found, const std::stri
   story.say(in_words(reach));
   story.say(what_state_allows(now->state) + " Maps older than txnseq " + to_string(now->min_txnseq) +
             " are sent back.");
-  for (const auto& a : now->assignments) tell_assignment(story, *now, a, nodes, partds);
+  for (const auto& a : now->assignments) tell_assignment(story, *world.map, *now, a, nodes, partds);
   story.say(std::to_string(reach.live) + " of " + std::to_string(reach.slots) + " replicas serve; a majority is " +
             std::to_string(reach.slots / 2 + 1) + ".");
   TRY(tell_government(tool, story, *world.map, now->region));

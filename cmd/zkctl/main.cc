@@ -154,6 +154,8 @@ void add_node_verbs(CLI::App& app, Verbs& verbs, AllFlags& f) {
   replace->add_option("--table", f.replace.table, "Only of this table");
   replace->add_flag("--dry-run", f.replace.dry_run, "Only say what would move");
   replace->add_flag("--detach", f.replace.detach, "Begin, and leave the rest to the metadata servers");
+  auto* back = replace->add_flag("--cancel", f.replace.cancel, "Back to what was, where it is under way and not final");
+  replace->get_option("--detach")->excludes(back);
   replace->add_flag("--progress", f.replace.progress, "Say what it waits for, also where stderr is no terminal");
   replace->add_flag("--force", f.replace.force, "Also onto a server that is marked dead or drain");
   add_timeout(replace, f.replace.timeout);

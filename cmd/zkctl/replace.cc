@@ -131,7 +131,8 @@ void say(const Step& step, const std::string& text) {
 // Several at a time, each with its driver.
 class Replacements {
  public:
-  Replacements(Tool& tool, client::MdClient& md, bool progress) : tool_(tool), md_(md), progress_(progress) {}
+  Replacements(Tool& tool, client::MdClient& md, bool progress, bool cancel = false)
+      : tool_(tool), md_(md), progress_(progress), cancel_(cancel) {}
 
   base::Result<std::vector<Outcome>> run(std::vector<Step> steps, base::Duration timeout) {
     const auto deadline = tool_.loop().refresh_now() + timeout;
@@ -163,13 +164,15 @@ class Replacements {
   void begin() {
     auto step = std::move(waiting_.front());
     waiting_.pop_front();
-    client::ChangeSpec spec;
-    spec.table = step.table;
-    spec.operations = {step.operation};
-    const auto reply = tool_.change(std::move(spec), std::chrono::seconds(15));
-    if (!reply && reply.error().code != Code::outcome_unknown) {
-      outcomes_.push_back({std::move(step), "failed", to_string(reply.error())});
-      return;
+    if (!cancel_) {
+      client::ChangeSpec spec;
+      spec.table = step.table;
+      spec.operations = {step.operation};
+      const auto reply = tool_.change(std::move(spec), std::chrono::seconds(15));
+      if (!reply && reply.error().code != Code::outcome_unknown) {
+        outcomes_.push_back({std::move(step), "failed", to_string(reply.error())});
+        return;
+      }
     }
     // Unknown: METADATA will tell the driver whether there is anything to drive.
     auto running = std::make_unique<Running>();
@@ -192,19 +195,26 @@ class Replacements {
       const bool done = e.outcome == proto::driver::Outcome::done;
       if (progress_)
         say(r.step, done ? r.step.to.name + " has taken over from " + r.step.from.name : "ended: " + e.reason);
-      outcomes_.push_back({r.step, done ? "done" : "failed", e.reason});
+      const bool cancelled = cancel_ && e.outcome == proto::driver::Outcome::aborted;
+      outcomes_.push_back({r.step,
+                           cancelled          ? "cancelled"
+                           : done && !cancel_ ? "done"
+                                              : "failed",
+                           done && cancel_ ? "it was final already" : e.reason});
     };
     client::OpDriverOptions options;
     options.what = "replace";
     options.who = client::this_process();
+    options.without_task = cancel_;  // whoever drives it will see that it is cancelled
     r.driver = std::make_unique<client::OpDriver>(tool_.loop(), md_, r.step.table, r.step.attempt, driver_of(op),
                                                   options, std::move(events));
     r.driver->start();
+    if (cancel_) r.driver->abort("an operator cancelled it");
   }
 
   Tool& tool_;
   client::MdClient& md_;
-  bool progress_;
+  bool progress_, cancel_;
   std::deque<Step> waiting_;
   std::vector<std::unique_ptr<Running>> running_;
   std::vector<Outcome> outcomes_;
@@ -281,6 +291,37 @@ void name_impossible(const std::vector<std::string>& impossible) {
   for (const auto& why : impossible) std::fprintf(stderr, "stays as it is: %s\n", why.c_str());
 }
 
+// The replacements of one server by another that are under way.
+base::Result<Plan> plan_back(Tool& tool, const ServerId& from, const ServerId& to, const std::string& only_table) {
+  Plan plan;
+  TRY_ASSIGN(const auto tables, tool.tables());
+  for (const auto& t : tables) {
+    if (!t.config || t.config->dropped || (!only_table.empty() && t.name != only_table)) continue;
+    TRY_ASSIGN(const auto map, tool.map(t.name, std::chrono::seconds(10)));
+    for (const auto& p : map->partitions)
+      for (const auto& m : p.moves) {
+        const auto* source = model::find_assignment(p, m.from);
+        const auto* target = model::find_assignment(p, m.to);
+        if (source != nullptr && target != nullptr && source->server == from && target->server == to)
+          plan.steps.push_back(
+              {t.name, p.id, p.region, p.interval, from, to, model::ops::CancelMove{p.id, m.attempt}, m.attempt});
+      }
+  }
+  return plan;
+}
+
+base::Result<int> cancel(Tool& tool, const NodeReplaceFlags& flags, base::Duration timeout) {
+  TRY_ASSIGN(auto plan, plan_back(tool, ServerId{flags.from}, ServerId{flags.to}, flags.table));
+  if (flags.dry_run) {
+    print_plan(tool, plan);
+    return plan.steps.empty() ? daemon::kExitDone : daemon::kExitFindings;
+  }
+  TRY_ASSIGN(auto* md, tool.md());
+  Replacements running(tool, *md, flags.progress || ::isatty(STDERR_FILENO) != 0, true);
+  TRY_ASSIGN(const auto outcomes, running.run(std::move(plan.steps), timeout));
+  return print_outcomes(tool, outcomes);
+}
+
 base::Result<int> detach(Tool& tool, Plan plan) {
   std::vector<Outcome> outcomes;
   for (auto& step : plan.steps) {
@@ -299,6 +340,7 @@ base::Result<int> node_replace(Tool& tool, const NodeReplaceFlags& flags) {
   TRY_ASSIGN(const auto timeout, daemon::parse_duration(flags.timeout));
   const ServerId from{flags.from}, to{flags.to};
   if (from == to) return fail(Code::usage, "a server cannot replace itself: give the new one another id");
+  if (flags.cancel) return cancel(tool, flags, timeout);
   TRY_ASSIGN(const auto source, need_node(tool, flags.from));
   TRY_ASSIGN(const auto target, need_node(tool, flags.to));
   if (!target.live() || target.active->role != coord::Role::partd)

@@ -229,6 +229,7 @@ void partition_json(daemon::Json& j, const model::Partition& p) {
         .member("from", to_string(m.from))
         .member("to", to_string(m.to))
         .member("from_dead", m.from_dead)
+        .member("cancelled", m.cancelled.value != 0)
         .member("since", m.since.value)
         .end();
   j.end().end();

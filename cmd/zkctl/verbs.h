@@ -70,7 +70,7 @@ struct NodeDeadFlags {
 };
 struct NodeReplaceFlags {
   std::string from, to, table, timeout = "10m";
-  bool dry_run = false, detach = false, progress = false, force = false;
+  bool dry_run = false, detach = false, progress = false, force = false, cancel = false;
 };
 struct MdFlags {
   std::string table, server, timeout = "15s";

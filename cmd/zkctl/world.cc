@@ -41,7 +41,8 @@ std::vector<OpEntry> operations_of(const model::Metadata& map) {
       auto op = entry_of(map, p);
       op.attempt = m.attempt;
       op.what = "replace";
-      op.detail = server_of(p, m.from) + " -> " + server_of(p, m.to) + (m.from_dead ? " (the source is dead)" : "");
+      op.detail = server_of(p, m.from) + " -> " + server_of(p, m.to) + (m.from_dead ? " (the source is dead)" : "") +
+                  (m.cancelled.value != 0 ? " (cancelled)" : "");
       const auto* to = model::find_assignment(p, m.to);
       op.phase = to ? std::string(name_of(to->state)) : "?";
       op.since = m.since;
@@ -80,6 +81,14 @@ base::Result<proto::World> world_of(Tool& tool, const std::string& table, base::
   for (const auto& [name, text] : observed)
     if (const auto o = coord::parse_observed(text)) world.observed[ServerId{name}] = o->txnseq;
   TRY_ASSIGN(world.map, tool.map(table, timeout));
+  if (world.map->replication == model::Replication::push) return world;
+  for (const auto& p : world.map->partitions) {
+    if (!p.split && p.moves.empty()) continue;
+    const auto node = session->get(tool.at().government(entry.distribution, p.region));
+    if (!node) continue;  // it says so: there is none
+    if (auto government = coord::parse_government(node->value))
+      world.governments[p.id] = {std::move(*government), node->stat.version};
+  }
   return world;
 }
 

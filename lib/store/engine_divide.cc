@@ -1,5 +1,5 @@
-// Tenures divided: at the end of a log that is this server's alone, or at the cut that every replica of a quorum table's
-// has (S45).
+// Tenures divided: at the end of a log that is this server's alone, or at the cut that every replica of a quorum
+// table's has (S45).
 #include "lib/base/check.h"
 #include "lib/base/log.h"
 #include "lib/store/engine_impl.h"

@@ -11,8 +11,6 @@ namespace {
 // Positional arrays: a file of 10,000 partitions is read by every server and client, and names would double it.
 constexpr std::string_view kRootMark = "cantle metadata", kInnerMark = "inner", kLeafMark = "leaf";
 constexpr uint32_t kRootFields = 16, kInnerFields = 3, kLeafFields = 4;
-constexpr uint32_t kPartitionFields = 11, kAssignmentFields = 6, kSplitFields = 6, kChildFields = 3, kMoveFields = 5,
-                   kEndedFields = 9;
 constexpr uint32_t kAssignmentsMax = 2 * model::kReplicasMax, kOptionsMax = 256;
 constexpr uint32_t kInnersMax = model::kRegionMax / (model::kLeafRegions * model::kInnerLeaves);
 
@@ -68,6 +66,7 @@ void put(Writer& w, const model::Partition& p) {
     w.bin(m.to.view());
     w.boolean(m.from_dead);
     w.uint(m.since.value);
+    w.uint(m.cancelled.value);
   }
 }
 
@@ -202,6 +201,7 @@ void get(Input& in, model::Partition* p) {
     in.id(&m.to);
     in.boolean(&m.from_dead);
     in.number(&m.since.value);
+    in.number(&m.cancelled.value);
     p->moves.push_back(m);
   }
 }

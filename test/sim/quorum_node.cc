@@ -343,6 +343,7 @@ void QuorumNode::perform(Replica& r, election::ReadGovernment& e) {
 }
 
 void QuorumNode::perform(Replica& r, election::SwapGovernment& e) {
+  world_.swapping(host_, r.partition, e.to);
   governments_->swap(distribution(r), r.region, e.version, e.to,
                      [this, &r, number = e.number](base::Result<int32_t> done) {
                        const election::Swapped in{number, proto::swap_result(done), done.value_or(0)};

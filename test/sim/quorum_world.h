@@ -137,6 +137,8 @@ class QuorumWorld {
   model::AttemptId replace(size_t partition, const model::ServerId& from, const model::ServerId& to, bool dead);
   void cancel(const model::AttemptId& attempt) { cancelled_.insert(attempt); }
   void committed(const QuorumHost& host, size_t partition, const model::LogPoint& point);
+  // It sends a swap of the government.
+  void swapping(const QuorumHost& host, size_t partition, const model::Government& to);
   bool refuses_block() { return striking_ && chaos_.refuse_block && random_.chance(0.03); }
   const QuorumChaos& chaos() const { return chaos_; }
 
@@ -185,6 +187,7 @@ class QuorumWorld {
   void check_electorate(size_t partition);
   bool leased(QuorumHost& host, size_t partition);
   void tell(QuorumHost& host, size_t partition);
+  QuorumHost* find_host(const std::string& name);
   void plan_move();
   void move();
   void plan_drive();

@@ -16,9 +16,9 @@ constexpr Duration kToldWithin = 300ms, kToldSoon = 20ms, kDriveEvery = 150ms;
 base::Status QuorumWorld::commit(size_t p, const model::Operation& operation) {
   const std::vector<model::Operation> list{operation};
   const auto* before = maps_[p].get();
-  auto next = model::apply(before, list,
-                           {model::TxnId::draw(random_), model::ChangeId::draw(random_),
-                            before == nullptr ? "" : std::string(32, 'h')});
+  auto next = model::apply(
+      before, list,
+      {model::TxnId::draw(random_), model::ChangeId::draw(random_), before == nullptr ? "" : std::string(32, 'h')});
   if (!next) return base::fail(next.error());
   maps_[p] = std::make_shared<const model::Metadata>(std::move(*next));
   scheduler.note("metadata", p, maps_[p]->txnseq.value, model::to_string(operation));
@@ -58,6 +58,40 @@ void QuorumWorld::move() {
   const auto& to = hosts[random_.below(hosts.size())]->id;
   if (find_assignment(at, to) != nullptr) return;
   replace(p, led != nullptr && random_.chance(0.3) && holds(*led, p) ? led->id : from, to, random_.chance(0.3));
+}
+
+// At the worst of times: with the one that loses its vote on its side, and everybody else on the other; and whether the
+// swap was made it may never hear.
+void QuorumWorld::swapping(const QuorumHost& host, size_t p, const model::Government& to) {
+  if (!striking_ || !chaos_.moves || !random_.chance(0.3)) return;
+  const auto* text = coord.value(layout.government(distribution(p), partition(p).region));
+  const auto now = coord::parse_government(text == nullptr ? "" : *text);
+  if (!now || now->voters == to.voters) return;
+  const auto stays = [&](const QuorumHost& other) {
+    const auto votes = [&](const model::Voters& voters) {
+      return std::any_of(voters.begin(), voters.end(), [&](const model::Voter& v) { return v.server == other.id; });
+    };
+    return &other == &host || (votes(now->voters) && !votes(to.voters));
+  };
+  for (const auto& one : hosts)
+    for (const auto& other : hosts)
+      if (stays(*one) && !stays(*other)) network.cut_both(one->id.name, other->id.name);
+  const auto name = host.id.name;
+  if (random_.chance(0.7)) scheduler.after(some(3ms), [this, name] { coord.cut(name); });
+  if (random_.chance(0.6))
+    scheduler.after(some(1500ms), [this, at = find_host(name), life = host.process.life()] {
+      if (striking_ && at->process.life() == life) kill(*at);
+    });
+  scheduler.after(500ms + some(2s), [this, at = find_host(name)] {
+    network.heal(), coord.heal();
+    if (striking_) start(*at);
+  });
+}
+
+QuorumHost* QuorumWorld::find_host(const std::string& name) {
+  for (auto& host : hosts)
+    if (host->id.name == name) return host.get();
+  return nullptr;
 }
 
 // The map as it is now, some time later: another may have come by then.

@@ -46,6 +46,44 @@ TEST(MetadataCodec, a_file_survives_its_nodes) {
   EXPECT_EQ(encoded.fresh.size(), 1U + 1U + 5U);  // root, inner part, leaves of 64 regions from 1 to 300
 }
 
+template <class T>
+uint32_t fields() {
+  uint32_t n = 0;
+  T{}.each_field([&](const char*, const auto&) { n++; });
+  return n;
+}
+
+// One that is added to the model and not to the codec would be gone at the first write.
+TEST(MetadataCodec, no_field_of_the_model_is_left_out) {
+  EXPECT_EQ(fields<model::Assignment>(), nodes::kAssignmentFields);
+  EXPECT_EQ(fields<model::Move>(), nodes::kMoveFields);
+  EXPECT_EQ(fields<model::Child>(), nodes::kChildFields);
+  EXPECT_EQ(fields<model::Split>(), nodes::kSplitFields);
+  EXPECT_EQ(fields<model::Partition>() + 1, nodes::kPartitionFields);
+  EXPECT_EQ(fields<model::EndedPartition>(), nodes::kEndedFields);
+}
+
+TEST(MetadataCodec, a_cancelled_move_survives_its_nodes) {
+  RandomTable t(4, {.servers = 5, .replicas = 3, .partitions = 3});
+  auto m = t.current();
+  m.replication = model::Replication::quorum;
+  const auto p = m.partitions.front();
+  const auto move = model::draw_replace(p, p.assignments[0], {"p9"}, false, t.random());
+  for (const auto& op : std::vector<model::Operation>{move, model::ops::Initialize{p.id, move.attempt},
+                                                      model::ops::CancelMove{p.id, move.attempt}}) {
+    const auto next = model::apply(&m, std::vector<model::Operation>{op}, t.context());
+    ASSERT_TRUE(next) << to_string(next.error());
+    m = *next;
+  }
+  ASSERT_NE(m.partitions.front().moves.front().cancelled.value, 0U);
+  const auto encoded = encode_next(nullptr, std::make_shared<const model::Metadata>(m));
+  Nodes nodes;
+  nodes.add(encoded.fresh);
+  const auto decoded = decode_metadata(encoded.file.tree->root, nodes.lookup());
+  ASSERT_TRUE(decoded) << to_string(decoded.error());
+  EXPECT_EQ(*decoded->map, m);
+}
+
 TEST(MetadataCodec, a_change_makes_one_leaf_one_inner_part_and_the_root) {
   RandomTable t(4, {.servers = 5, .replicas = 3, .partitions = 500});
   const auto base = encode_file(t.current());
