@@ -44,7 +44,8 @@ class DividedStore : public QuorumStore {
   }
   // A cut block, committed unless it is said otherwise.
   LogPoint cut(bool committed = true) {
-    EXPECT_TRUE(engine->build(partition(1), {model::BlockKind::cut, log().end.epoch, log().commit}, "attempt", nullptr));
+    EXPECT_TRUE(
+        engine->build(partition(1), {model::BlockKind::cut, log().end.epoch, log().commit}, "attempt", nullptr));
     run();
     if (committed) {
       EXPECT_TRUE(commit(log().end.lsn.value));
@@ -53,7 +54,8 @@ class DividedStore : public QuorumStore {
   }
   base::Result<LogPoint> divide(const LogPoint& at, uint8_t attempt = 9, bool with_high = true,
                                 Engine::Done done = nullptr) {
-    return engine->divide_at(partition(1), at, id_of<model::AttemptId>(attempt), "m", {partition(2), {2}, assignment(2)},
+    return engine->divide_at(partition(1), at, id_of<model::AttemptId>(attempt), "m",
+                             {partition(2), {2}, assignment(2)},
                              {partition(3), {3}, with_high ? assignment(3) : model::AssignmentId{}}, std::move(done));
   }
   // As those ask who are told to ask again.
