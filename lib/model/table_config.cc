@@ -148,9 +148,12 @@ bool is_member(const TableConfig& config, const ServerId& server) {
 
 namespace {
 constexpr std::array<std::string_view, 3> kWriteLevels = {"one", "majority", "all"};
+constexpr std::array<std::string_view, 2> kPipelines = {"chain", "star"};
 constexpr std::array<std::string_view, 2> kReadLevels = {"one", "majority"};
 constexpr std::array kOptions = {
     OptionRule{"read_level", "one", "how many replicas a client asks unless told otherwise", kReadLevels},
+    OptionRule{"pipeline", "chain",
+               "how blocks of a quorum table get to the replicas: one to the next, or leader to each", kPipelines},
     OptionRule{"write_level", "majority", "how many replicas must have a write unless told otherwise", kWriteLevels},
 };
 }  // namespace

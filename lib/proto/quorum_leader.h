@@ -55,8 +55,6 @@ constexpr size_t kWaitingMax = 16384;          // writes that wait outside the l
 constexpr size_t kWaitingBytesMax = size_t{64} << 20;
 constexpr uint32_t kNoQuorumRetryMs = 100;
 
-enum class Pipeline : uint8_t { chain, star };
-
 // A write that is in a block, and a block that is not built yet.
 struct InBlock {
   RequestId id = 0;
@@ -103,6 +101,7 @@ class Leader {
 
   // Replicas that get every block, whether they vote or not; voters get them anyway.
   void feed(base::Instant now, std::vector<model::Hop> replicas, Effects& out);
+  void use(base::Instant now, Pipeline pipeline, Effects& out);
   // The government may be swapped for one with these voters from now on.
   void reform(base::Instant now, model::Voters next, Effects& out);
   // These are the government's voters, and no swap for others is under way.

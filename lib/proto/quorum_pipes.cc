@@ -51,6 +51,16 @@ void Leader::feed(Instant now, std::vector<model::Hop> replicas, Effects& out) {
   if (!stopped_ && starting_) arrange_peers(out);
 }
 
+void Leader::use(Instant now, Pipeline pipeline, Effects& out) {
+  now_ = now;
+  if (std::exchange(pipeline_, pipeline) == pipeline || stopped_) return;
+  // What is on its way in the old one stops where one of them fails, and nobody would look behind it.
+  for (const size_t at : order_) {
+    peers_[at].resent = {};
+    resend(now, peers_[at], out);
+  }
+}
+
 void Leader::reform(Instant now, model::Voters next, Effects& out) {
   now_ = now;
   next_voters_ = std::move(next);

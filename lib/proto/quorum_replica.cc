@@ -145,7 +145,11 @@ void QuorumReplica::tick(Instant now, Out& out) {
 
 void QuorumReplica::members(Instant now, Members members, Out& out) {
   members_ = std::move(members);
-  at_leader(now, out, [&](Leader& leader, Effects& effects) { leader.feed(now, members_->fed, effects); });
+  pipeline_ = members_->pipeline;
+  at_leader(now, out, [&](Leader& leader, Effects& effects) {
+    leader.use(now, pipeline_, effects);
+    leader.feed(now, members_->fed, effects);
+  });
   reform_if_due(now, out);
 }
 

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "lib/base/check.h"
+#include "lib/model/table_config.h"
 
 namespace cantle::proto {
 
@@ -121,7 +122,7 @@ void QuorumTables::arrange(Table& t, bool first, Out& out) {
       out.emplace_back(Create{here->held, t.name});
     }
     if (!here->creating) begin(*here, out);
-    if (here->begun) tell(*here, p, out);
+    if (here->begun) tell(*here, *t.map, p, out);
   }
   for (auto& [own, c] : copies_) {
     if (c.held.table != t.map->table || c.dropping) continue;
@@ -152,14 +153,15 @@ void QuorumTables::begin(Copy& c, Out& out) {
   c.begun = true;
   c.members.reset();
   out.emplace_back(Begin{c.held, it->second.name, it->second.map->keyspace});
-  tell(c, *p, out);
+  tell(c, *it->second.map, *p, out);
 }
 
-void QuorumTables::tell(Copy& c, const model::Partition& p, Out& out) {
+void QuorumTables::tell(Copy& c, const model::Metadata& map, const model::Partition& p, Out& out) {
   quorum::Members m;
   for (const auto* a : model::should_vote(p)) m.voters.push_back({a->slot, a->server, a->id});
   for (const auto& a : p.assignments)
     if (a.state != model::AssignmentState::proposed) m.fed.push_back({a.server, a.id});
+  m.pipeline = model::option(map, "pipeline") == "star" ? quorum::Pipeline::star : quorum::Pipeline::chain;
   for (const auto& move : p.moves) m.acknowledge = std::max(m.acknowledge, move.cancelled);
   // Of the map that last changed the partition: what changed elsewhere is no news here.
   m.txnseq = p.min_txnseq;

@@ -169,7 +169,7 @@ class QuorumTables {
   void drop(Copy& copy, std::string why, Out& out);
   void drop_table(const model::TableUuid& table, Out& out);
   void begin(Copy& copy, Out& out);
-  void tell(Copy& copy, const model::Partition& partition, Out& out);
+  void tell(Copy& copy, const model::Metadata& map, const model::Partition& partition, Out& out);
   void remember(Out& out);
   void observe(Table& table, Out& out);
   void locate(quorum_tables::Where& w, const Table& t, const model::Partition* p, model::TxnSeq txnseq) const;

@@ -38,6 +38,9 @@ class Gatherer {
   virtual Judged gather(RequestId request, BatchId batch, model::Epoch epoch, model::Lsn first) = 0;
 };
 
+// How a block gets to the replicas: from one to the next, or from the leader to each.
+enum class Pipeline : uint8_t { chain, star };
+
 // Of a partition, as a map says. A government is brought to this by whoever leads, one voter at a time.
 struct Members {
   model::Voters voters;         // who should vote, one for each slot
@@ -45,6 +48,7 @@ struct Members {
   model::TxnSeq txnseq;         // of the map
   // The government is to say that it is of a map of that transaction or a newer one, also where its voters are these.
   model::TxnSeq acknowledge;
+  Pipeline pipeline = Pipeline::chain;
   bool operator==(const Members&) const = default;
 };
 

@@ -25,11 +25,11 @@ struct Swap {
   uint8_t sent, version, new_votes, map;
 };
 struct State {
-  uint8_t move;                         // METADATA
-  uint8_t version, new_votes, map;      // the government: D votes instead of A, by that map
-  uint8_t knows[kLeaders];              // the map
-  uint8_t leads;                        // which of them
-  Swap swaps[kLeaders];                 // on their way
+  uint8_t move;                          // METADATA
+  uint8_t version, new_votes, map;       // the government: D votes instead of A, by that map
+  uint8_t knows[kLeaders];               // the map
+  uint8_t leads;                         // which of them
+  Swap swaps[kLeaders];                  // on their way
   uint8_t seen, saw_new_votes, saw_map;  // the driver: what it has read, if it has
 };
 

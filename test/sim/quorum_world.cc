@@ -80,6 +80,7 @@ QuorumWorld::QuorumWorld(uint64_t seed, const QuorumChaos& chaos)
     create.table = model::TableUuid::draw(random_);
     create.replication = model::Replication::quorum;
     create.replicas = static_cast<uint32_t>(chaos_.servers);
+    if (chaos_.pipeline == proto::quorum::Pipeline::star) create.options["pipeline"] = "star";
     model::ops::NewPartition all{model::PartitionId::draw(random_), {}, {}};
     for (size_t i = 0; i < chaos_.servers; ++i)
       all.assignments.push_back({hosts[i]->id, model::AssignmentId::draw(random_)});

@@ -48,6 +48,7 @@ void QuorumWorld::plan_move() {
 // Somewhere a replacement is begun, or the one that is under way cancelled, now and then.
 void QuorumWorld::move() {
   const size_t p = random_.below(maps_.size());
+  if (random_.chance(0.1)) (void)commit(p, model::ops::SetOption{"pipeline", random_.chance(0.5) ? "star" : "chain"});
   const auto& at = partition(p);
   if (!at.moves.empty()) {
     if (random_.chance(0.15)) cancel(at.moves.front().attempt);

@@ -368,9 +368,16 @@ TEST(QuorumTables, a_replica_is_told_who_should_vote_and_who_is_fed) {
   EXPECT_EQ(m.fed.size(), 4u);
   EXPECT_EQ(m.acknowledge, model::TxnSeq{0});
   m = change(model::AssignmentState::initializing, rig.map.txnseq.next());
+  EXPECT_EQ(m.pipeline, quorum::Pipeline::chain);
   EXPECT_EQ(voter(m), "p2");
   EXPECT_EQ(m.fed.size(), 4u);
   EXPECT_EQ(m.acknowledge, m.txnseq);
+  rig.map.txnseq = rig.map.txnseq.next();
+  rig.map.options["pipeline"] = "star";
+  rig.install();
+  const auto told = rig.of<Tell>();
+  ASSERT_EQ(told.size(), 2u);
+  for (const auto& t : told) EXPECT_EQ(t.members.pipeline, quorum::Pipeline::star);
 }
 
 TEST(QuorumTables, a_table_dropped_and_made_again_is_another_table) {
