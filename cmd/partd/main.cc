@@ -94,9 +94,11 @@ int main(int argc, char** argv) {
                     "partd dump-journal --data-dir /var/lib/cantle/p1 --records");
   auto* snapshot = verb("snapshot", "Write a copy of one partition's records to stdout",
                         "partd snapshot --data-dir /var/lib/cantle/p1 --partition 3f2a >FILE");
+  auto* report = verb("report", "Say how far the logs of quorum tables go on a stopped server, for zkctl quorum",
+                      "partd report --data-dir /var/lib/cantle/p1 --partition 3f2a >FILE");
   auto* restore = verb("restore", "Put the records of a snapshot on stdin back into a partition of a stopped server",
                        "partd restore --data-dir /var/lib/cantle/p1 --partition 3f2a <FILE");
-  for (auto* sub : {hash, dump, snapshot, restore})
+  for (auto* sub : {hash, dump, report, snapshot, restore})
     sub->add_option("--partition", offline.partition, "At least four digits of a partition's id");
   dump->add_flag("--records", offline.records, "Their records too, a line each");
   snapshot->get_option("--partition")->required();
@@ -111,6 +113,7 @@ int main(int argc, char** argv) {
     if (hash->parsed()) return partd::hash(offline);
     if (verify->parsed()) return partd::verify(offline);
     if (dump->parsed()) return partd::dump_journal(offline);
+    if (report->parsed()) return partd::report(offline);
     if (snapshot->parsed()) return partd::snapshot(offline);
     if (restore->parsed()) return partd::restore(offline);
     return base::fail(base::Code::usage, "a verb is required (partd --help)");

@@ -1,7 +1,7 @@
 // Offline: the verbs of partd that work on a data directory, without a cluster: hash, verify, dump-journal, snapshot
-// beside a running server too, restore on a stopped one only.
+// beside a running server too, restore and report on a stopped one only.
 //
-// Each returns the exit status: 2 where verify finds something.
+// Each returns the exit status: 2 where verify finds something, 3 where report has nothing to say.
 #pragma once
 
 #include <string>
@@ -22,6 +22,7 @@ struct Offline {
 base::Result<int> hash(const Offline& what);
 base::Result<int> verify(const Offline& what);
 base::Result<int> dump_journal(const Offline& what);
+base::Result<int> report(const Offline& what);
 base::Result<int> snapshot(const Offline& what);
 base::Result<int> restore(const Offline& what);
 

@@ -1,12 +1,14 @@
-// verify and dump-journal: what stands in a data directory, checked and shown.
+// verify, dump-journal and report: what stands in a data directory, checked and shown.
 #include <map>
 #include <set>
 
 #include "cmd/partd/offline.h"
 #include "lib/base/bytes.h"
+#include "lib/coord/recovery_text.h"
 #include "lib/store/data_dir.h"
 #include "lib/store/direct_reader.h"
 #include "lib/store/lmdb_index.h"
+#include "lib/store/quorum_log.h"
 #include "lib/store/recovery.h"
 #include "lib/store/root.h"
 #include "lib/store/rows.h"
@@ -200,6 +202,106 @@ base::Result<int> dump_journal(const Offline& what) {
   };
   TRY(scan(disk, frame, damage));
   return damaged == 0 ? 0 : 2;
+}
+
+// --- report -----------------------------------------------------------------------------------------------------
+
+namespace {
+
+// A quorum table's log, put together as recovery does it (lib/store/engine_open.cc): from its row, and from where that
+// says on in the journal.
+struct LyingLog {
+  model::CopyReport report;
+  store::EpochTable epochs;
+  model::Lsn applied;
+  uint64_t begins = 0, from = 0;  // journal sequences
+
+  void take(const store::Frame& frame) {
+    const auto& h = frame.header;
+    if (frame.at.sequence < begins || frame.at.sequence < from) return;
+    if (h.kind == model::BlockKind::seal) {
+      report.promised = std::max(report.promised, h.epoch);
+      report.highest = std::max(report.highest, h.epoch);
+    } else if (h.kind == model::BlockKind::truncate) {
+      if (h.prev_lsn < applied) return;
+      report.end = {h.prev_epoch, h.prev_lsn, h.prev_crc};
+      epochs.cut(h.prev_lsn);
+    } else if (model::is_log_block(h.kind) && h.last() > report.end.lsn) {
+      if (report.end != model::LogPoint{h.prev_epoch, h.prev_lsn, h.prev_crc}) report.whole = false;
+      report.end = {h.epoch, h.last(), h.header_crc};
+      report.highest = std::max(report.highest, h.epoch);
+      report.commit = std::max(report.commit, h.commit);
+      epochs.note(h.epoch, h.first);
+    }
+  }
+};
+
+base::Result<std::map<model::PartitionId, LyingLog>> lying_logs(const Offline& what, const store::Identity& identity) {
+  const auto dir = what.index_dir.empty() ? what.data_dir + "/" + std::string(store::kIndexDir) : what.index_dir;
+  TRY_ASSIGN(auto index, store::open_lmdb(dir, {.write = false}));
+  auto rows = index->reader();
+  TRY(rows->renew());
+  TRY_ASSIGN(const auto meta, store::read_meta(*rows));
+  TRY_ASSIGN(const auto tenures, store::read_tenures(*rows));
+  std::map<model::PartitionId, LyingLog> logs;
+  for (const auto& row : tenures) {
+    if (!row.quorum || row.state != store::RowState::live) continue;
+    if (!what.partition.empty() && to_string(row.partition).rfind(what.partition, 0) != 0) continue;
+    auto& log = logs[row.partition];
+    auto& r = log.report;
+    r.server = identity.server;
+    r.incarnation = identity.incarnation;
+    r.table = row.table;
+    r.partition = row.partition;
+    r.region = row.region;
+    r.assignment = row.assignment;
+    r.state = "offline";
+    r.end = row.applied;
+    r.commit = std::max(row.quorum->commit, row.applied.lsn);
+    r.promised = row.quorum->promised;
+    r.highest = row.quorum->highest;
+    r.whole = row.whole && !(meta && meta->rebuilding);
+    log.epochs = store::EpochTable(row.quorum->epochs);
+    log.epochs.cut(row.applied.lsn);
+    log.applied = row.applied.lsn;
+    log.begins = row.quorum->begins;
+    log.from = row.quorum->from_sequence != 0 ? row.quorum->from_sequence : meta ? meta->applied.sequence : 0;
+  }
+  return logs;
+}
+
+}  // namespace
+
+base::Result<int> report(const Offline& what) {
+  store::RealDisk disk(what.data_dir);
+  TRY_ASSIGN(const auto identity, store::DataDir::read(disk));
+  const auto lock = disk.lock("id.lock");
+  if (!lock)
+    return base::fail(base::Code::conflict, "a server runs on " + what.data_dir + ": zkctl quorum show asks it itself");
+  TRY_ASSIGN(auto logs, lying_logs(what, identity));
+  const auto frame = [&](const store::Frame& f, std::string_view) -> base::Status {
+    if (const auto it = logs.find(f.header.partition); it != logs.end()) it->second.take(f);
+    return base::ok();
+  };
+  const auto damage = [&](const store::DamagedPlace&, const std::optional<store::Frame>& whose) {
+    for (auto& [partition, log] : logs)
+      if (!whose || whose->header.partition == partition) log.report.whole = false;
+  };
+  TRY(scan(disk, frame, damage));
+  const bool people = what.format == daemon::Format::table;  // the form that zkctl reads
+  daemon::Printer out(people ? daemon::Format::tsv : what.format,
+                      {"partition", "assignment", "epoch", "lsn", "commit", "promised", "whole"});
+  for (auto& [partition, log] : logs) {
+    auto& r = log.report;
+    r.epochs = log.epochs.starts();
+    r.commit = std::min(r.commit, r.end.lsn);
+    if (people)
+      daemon::print_line(coord::report_text(r));
+    else
+      out.row({to_string(r.partition), to_string(r.assignment), r.end.epoch.value, r.end.lsn.value, r.commit.value,
+               r.promised.value, r.whole});
+  }
+  return logs.empty() ? 3 : 0;
 }
 
 }  // namespace cantle::partd

@@ -27,6 +27,7 @@ void Service::add_handlers() {
   on("sample", &Service::serve_sample);
   on("drop", &Service::serve_drop);
   on("drain", &Service::serve_drain);
+  on("quorum.report", &Service::serve_quorum_report);
   on("mover.view", &Service::serve_view);
   on("push.write", &Service::serve_push_write);
   on("push.read", &Service::serve_push_read);

@@ -267,6 +267,7 @@ class Service {
   void serve_drop(const rpc::Call& call, rpc::Responder responder);
   void serve_drain(const rpc::Call& call, rpc::Responder responder);
   void serve_view(const rpc::Call& call, rpc::Responder responder);
+  void serve_quorum_report(const rpc::Call& call, rpc::Responder responder);
   void serve_map_changed(const rpc::Call& call);
   model::RoutePartition route_of(const model::Partition& p) const;
   model::StatusReply status(const std::string& table);

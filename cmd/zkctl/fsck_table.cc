@@ -168,7 +168,7 @@ base::Status Fsck::check_regions(const TableEntry& table, const model::Metadata&
 base::Status Fsck::check_systems(const TableEntry& table, const model::Metadata& map, Region region) {
   TRY_ASSIGN(auto* session, tool_.coord());
   const auto& at = tool_.at();
-  TRY(check_unknown(at.region(table.distribution, region), {"systems", "government", "quorums"}));
+  TRY(check_unknown(at.region(table.distribution, region), {"systems", "government", "quorums", "recovered"}));
   TRY(check_government(table, map, region));
   TRY_ASSIGN(const auto systems, values_under(*session, at.systems(table.distribution, region)));
   const auto* partition = map.partitions.get(region);

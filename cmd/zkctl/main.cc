@@ -45,6 +45,9 @@ struct AllFlags {
   NodeFlags node;
   NodeDeadFlags dead;
   NodeReplaceFlags replace;
+  QuorumShowFlags quorum_show;
+  RecoverPlanFlags recover_plan;
+  RecoverApplyFlags recover_apply;
   MdFlags join, leave;
   StatusFlags status;
   FsckFlags fsck;
@@ -165,6 +168,37 @@ void add_node_verbs(CLI::App& app, Verbs& verbs, AllFlags& f) {
       ->footer("example: zkctl arrivals");
 }
 
+void add_quorum_verbs(CLI::App& app, Verbs& verbs, AllFlags& f) {
+  auto* quorum = app.add_subcommand("quorum", "Partitions of quorum tables: show, recover");
+  quorum->require_subcommand(1);
+  const auto about = [](CLI::App* sub, std::string& table, std::string& partition, std::vector<std::string>& reports) {
+    sub->add_option("table", table, "Table")->required();
+    sub->add_option("partition", partition, "Partition's id, #REGION, or a key in it")->required();
+    sub->add_option("--report", reports, "What partd report said of a server that does not run; any number of times");
+  };
+  auto* show = verbs.add(quorum, "show", "Say how far each replica's log goes, and who can elect", f.quorum_show,
+                         zkctl::quorum_show);
+  about(show, f.quorum_show.table, f.quorum_show.partition, f.quorum_show.reports);
+  add_timeout(show, f.quorum_show.timeout);
+  show->footer("example: zkctl quorum show orders '#1'");
+
+  auto* recover = quorum->add_subcommand("recover", "Go on without a majority that is gone for good: plan, apply");
+  recover->require_subcommand(1);
+  auto* plan = verbs.add(recover, "plan", "Say what would be lost; the plan is written to stdout", f.recover_plan,
+                         zkctl::recover_plan);
+  about(plan, f.recover_plan.table, f.recover_plan.partition, f.recover_plan.reports);
+  plan->add_option("--stay", f.recover_plan.stay, "The servers that vote from then on: p1,p4 (else: all that can)");
+  add_timeout(plan, f.recover_plan.timeout);
+  plan->footer("example: zkctl quorum recover plan orders '#1' --stay p1 >FILE");
+  auto* apply = verbs.add(recover, "apply", "Do what a plan says, if nothing has changed since; again: wait for it",
+                          f.recover_apply, zkctl::recover_apply);
+  apply->add_option("file", f.recover_apply.file, "The plan; - for stdin")->required();
+  apply->add_flag("--accept-loss", f.recover_apply.accept_loss,
+                  "What the plan says is lost is lost, and that is meant");
+  add_timeout(apply, f.recover_apply.timeout);
+  apply->footer("example: zkctl quorum recover apply FILE --accept-loss");
+}
+
 void add_md_verbs(CLI::App& app, Verbs& verbs, AllFlags& f) {
   auto* md = app.add_subcommand("md", "Metadata servers: list, join, leave");
   md->require_subcommand(1);
@@ -227,6 +261,7 @@ int main(int argc, char** argv) {
   add_znode_verbs(app, verbs, flags);
   add_table_verbs(app, verbs, flags);
   add_node_verbs(app, verbs, flags);
+  add_quorum_verbs(app, verbs, flags);
   add_md_verbs(app, verbs, flags);
   add_checks(app, verbs, flags);
   return daemon::run(app, argc, argv, global, [&] { return verbs.run(); });

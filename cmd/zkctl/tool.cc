@@ -147,8 +147,8 @@ base::Result<model::MdChangeReply> Tool::change(client::ChangeSpec spec, base::D
   });
 }
 
-base::Result<model::StatusReply> Tool::status_of(const ServerId& server, const std::string& table,
-                                                 base::Duration timeout) {
+base::Result<std::string> Tool::ask(const ServerId& server, std::string_view method, const std::string& params,
+                                    base::Duration timeout) {
   TRY(connect_servers());
   const auto* entry = servers_->find(server);
   if (!entry || !entry->live) return fail(Code::unavailable, server.name + " is not registered");
@@ -156,9 +156,14 @@ base::Result<model::StatusReply> Tool::status_of(const ServerId& server, const s
   rpc::PeerOptions options;
   options.identity = identity_;
   rpc::Peer peer(loop_, address, options);
+  return rpc::call_sync(loop_, peer, method, params, timeout);
+}
+
+base::Result<model::StatusReply> Tool::status_of(const ServerId& server, const std::string& table,
+                                                 base::Duration timeout) {
   model::StatusRequest request;
   request.table = table;
-  TRY_ASSIGN(const auto bytes, rpc::call_sync(loop_, peer, "status", wire::encode(request), timeout));
+  TRY_ASSIGN(const auto bytes, ask(server, "status", wire::encode(request), timeout));
   return wire::decode<model::StatusReply>(bytes);
 }
 

@@ -68,6 +68,9 @@ class Tool {
   base::Result<std::map<model::ServerId, NodeEntry>> nodes();
   base::Result<client::MdClient::MapPtr> map(const std::string& table, base::Duration timeout);
   base::Result<model::MdChangeReply> change(client::ChangeSpec spec, base::Duration timeout);
+  // What that server answers to a request.
+  base::Result<std::string> ask(const model::ServerId& server, std::string_view method, const std::string& params,
+                                base::Duration timeout);
   // What a partition server says of itself.
   base::Result<model::StatusReply> status_of(const model::ServerId& server, const std::string& table,
                                              base::Duration timeout);

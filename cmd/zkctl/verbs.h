@@ -72,6 +72,18 @@ struct NodeReplaceFlags {
   std::string from, to, table, timeout = "10m";
   bool dry_run = false, detach = false, progress = false, force = false, cancel = false;
 };
+struct QuorumShowFlags {
+  std::string table, partition, timeout = "5s";
+  std::vector<std::string> reports;
+};
+struct RecoverPlanFlags {
+  std::string table, partition, stay, timeout = "5s";
+  std::vector<std::string> reports;
+};
+struct RecoverApplyFlags {
+  std::string file, timeout = "30s";
+  bool accept_loss = false;
+};
 struct MdFlags {
   std::string table, server, timeout = "15s";
 };
@@ -99,6 +111,10 @@ base::Result<int> node_list(Tool& tool, const NoFlags& flags);
 base::Result<int> node_show(Tool& tool, const NodeFlags& flags);
 base::Result<int> node_dead(Tool& tool, const NodeDeadFlags& flags);
 base::Result<int> node_replace(Tool& tool, const NodeReplaceFlags& flags);
+
+base::Result<int> quorum_show(Tool& tool, const QuorumShowFlags& flags);
+base::Result<int> recover_plan(Tool& tool, const RecoverPlanFlags& flags);
+base::Result<int> recover_apply(Tool& tool, const RecoverApplyFlags& flags);
 
 base::Result<int> md_list(Tool& tool, const NoFlags& flags);
 base::Result<int> md_join(Tool& tool, const MdFlags& flags);

@@ -82,6 +82,7 @@ class Layout {
     return systems(d, r) + "/" + id.name;
   }
   std::string government(std::string_view d, model::Region r) const { return region(d, r) + "/government"; }
+  std::string recovered(std::string_view d, model::Region r) const { return region(d, r) + "/recovered"; }
   std::string quorums(std::string_view d, model::Region r) const { return region(d, r) + "/quorums"; }
   // The votes of one log position, and one of them.
   std::string quorum(std::string_view d, model::Region r, const model::LogToken& token) const {

@@ -100,4 +100,12 @@ base::Result<std::string> SyncSession::settled_append(const std::string& prefix,
   return call<std::string>([&](auto done) { settle.append(prefix, value, std::move(done)); });
 }
 
+base::Result<std::vector<OpResult>> SyncSession::settled_multi(std::vector<Op> ops, size_t witness) {
+  LoopTimers timers(loop_);
+  Settler settle(*session_, timers);
+  auto mine = recognise_value(ops[witness].value);
+  return call<std::vector<OpResult>>(
+      [&](auto done) { settle.multi(std::move(ops), witness, std::move(mine), std::move(done)); });
+}
+
 }  // namespace cantle::coord

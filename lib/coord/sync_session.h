@@ -40,6 +40,8 @@ class SyncSession {
   base::Result<Stat> settled_set(const std::string& path, const std::string& value, int32_t version);
   base::Status settled_remove(const std::string& path, int32_t version);
   base::Result<std::string> settled_append(const std::string& prefix, const std::string& value);
+  // `witness`: an OpSet at a real version or an OpCreate, whose value is unique to the attempt.
+  base::Result<std::vector<OpResult>> settled_multi(std::vector<Op> ops, size_t witness);
 
   // Children of a directory that may not be there: none then.
   base::Result<std::vector<std::string>> children_or_none(const std::string& path);

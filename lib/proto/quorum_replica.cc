@@ -178,10 +178,14 @@ void QuorumReplica::reform_if_due(Instant now, Out& out) {
   for (const auto& wanted : members_->voters) {
     if (model::find_voter(next, wanted.assignment) != nullptr) continue;
     const auto at = std::find_if(next.begin(), next.end(), [&](const auto& v) { return v.slot == wanted.slot; });
-    if (at == next.end()) continue;
     if (!leader->level({wanted.server, wanted.assignment}) && !MUTANT("voter_not_level")) {
       due = false;  // nothing is settled before it is who it should be
       continue;
+    }
+    if (at == next.end()) {  // nobody votes for that slot since a recovery without a majority (quorum_recovery.h)
+      next.insert(std::find_if(next.begin(), next.end(), [&](const auto& v) { return v.slot > wanted.slot; }), wanted);
+      due = true;
+      break;
     }
     if (at->assignment == self_.assignment) return leave(now, wanted, next, out);
     *at = wanted;

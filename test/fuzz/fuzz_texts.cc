@@ -7,6 +7,7 @@
 
 #include "lib/base/check.h"
 #include "lib/coord/layout.h"
+#include "lib/coord/recovery_text.h"
 #include "lib/io/address.h"
 #include "lib/model/client_messages.h"
 #include "lib/model/table_config.h"
@@ -30,6 +31,15 @@ void table_config(std::string_view text) {
   CHECK(model::majority(*config) <= config->metadata_servers.size());
   const auto again = model::parse_table_config(model::to_text(*config));
   CHECK(again && *again == *config);
+}
+
+void reports(std::string_view text) {
+  const auto parsed = coord::parse_reports(text);
+  if (!parsed) return;
+  std::string written;
+  for (const auto& r : *parsed) written += coord::report_text(r);
+  const auto again = coord::parse_reports(written);
+  CHECK(again && *again == *parsed);
 }
 
 void address(std::string_view text) {
@@ -56,6 +66,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     case 's': round_trip(text, coord::parse_system, coord::system_text); break;
     case 'g': round_trip(text, coord::parse_government, coord::government_text); break;
     case 'V': round_trip(text, coord::parse_vote, coord::vote_text); break;
+    case 'p': round_trip(text, coord::parse_recovery_plan, coord::recovery_plan_text); break;
+    case 'R': round_trip(text, coord::parse_recovered, coord::recovered_text); break;
+    case 'q': reports(text); break;
     case 'o': round_trip(text, coord::parse_observed, coord::observed_text); break;
     case 't': round_trip(text, coord::parse_task, coord::task_text); break;
     case 'd': round_trip(text, coord::parse_dropped, coord::dropped_text); break;
