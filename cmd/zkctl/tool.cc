@@ -44,11 +44,16 @@ base::Status Tool::connect_servers() {
   identity_.cluster = format.cluster;
   identity_.role = "zkctl";
   servers_ = std::make_unique<client::CoordServers>(loop_, coord_->session(), layout_);
-  bool known = false;
-  servers_->refresh([&] { known = true; });
-  if (!loop_.run_for(std::chrono::seconds(10), [&] { return known; }))
-    return fail(Code::unavailable, "the coordination service does not answer");
+  TRY(refresh_servers());
   md_ = std::make_unique<client::MdClient>(loop_, coord_->session(), layout_, *servers_, identity_);
+  return base::ok();
+}
+
+base::Status Tool::refresh_servers() {
+  const auto known = std::make_shared<bool>(false);
+  servers_->refresh([known] { *known = true; });
+  if (!loop_.run_for(std::chrono::seconds(10), [&] { return *known; }))
+    return fail(Code::unavailable, "the coordination service does not answer");
   return base::ok();
 }
 
@@ -150,6 +155,7 @@ base::Result<model::MdChangeReply> Tool::change(client::ChangeSpec spec, base::D
 base::Result<std::string> Tool::ask(const ServerId& server, std::string_view method, const std::string& params,
                                     base::Duration timeout) {
   TRY(connect_servers());
+  TRY(refresh_servers());  // it may have come since, or with another address
   const auto* entry = servers_->find(server);
   if (!entry || !entry->live) return fail(Code::unavailable, server.name + " is not registered");
   TRY_ASSIGN(const auto address, entry->address());

@@ -77,6 +77,7 @@ class Tool {
 
  private:
   base::Status connect_servers();
+  base::Status refresh_servers();
 
   const daemon::GlobalFlags& flags_;
   coord::Layout layout_;

@@ -230,6 +230,18 @@ set_rack() { zkctl cat "nodes/info/$1" | sed "s/^rack:.*/rack: $2/" | zkctl set 
   wait_for 30 zkctl status -x
 }
 
+@test "wait sees a server that comes while it waits" {
+  server kill p4
+  gone() { ! zkctl ls nodes/active -o name | grep -qx p4; }
+  wait_for 20 gone
+  spawn "$BATS_TEST_TMPDIR/waiter" zkctl wait node:p4:ready --timeout 30s
+  local waiter=$SPAWN_PID
+  looks() { find "/proc/$waiter/fd" -lname "*/coord/*" | grep -q .; }
+  if [ "${COORD:-file}" = file ]; then wait_for 10 looks; fi
+  server start p4
+  wait "$waiter"
+}
+
 @test "a server without a replpush beside it is named, by those that wait for it too" {
   attached() { zkctl explain p1 | grep -q "A replpush runs beside it"; }
   missing() { zkctl status -x | grep -q "no replpush runs beside p1"; }
