@@ -47,6 +47,7 @@ counted() {
   local spare=p4 old i
   for i in 1 2 3; do
     if [ "$i" = 2 ]; then old=$(leader); else old=$(not_leading); fi
+    if [ "$i" = 3 ]; then zkctl table set q pipeline star; fi
     run -0 zkctl node replace "$old" "$spare" --timeout 60s
     assert_output --partial "done"
     run holders
