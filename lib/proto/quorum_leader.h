@@ -33,6 +33,7 @@
 #include <deque>
 #include <map>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "lib/proto/quorum_log.h"
@@ -98,6 +99,11 @@ class Leader {
   void link_lost(base::Instant now, const model::ServerId& server, Effects& out);
   void tick(base::Instant now, Effects& out);
   void stop(const base::Error& why, Effects& out);
+
+  // The government was renewed: what is in blocks stays in the log, and is answered by the leader that comes next, once
+  // its epoch start is committed. Before stop() of the one, before begin() of the other.
+  std::deque<InBlock> release_requests() { return std::exchange(requests_, {}); }
+  void adopt(std::deque<InBlock> requests) { requests_ = std::move(requests); }
 
   // Replicas that get every block, whether they vote or not; voters get them anyway.
   void feed(base::Instant now, std::vector<model::Hop> replicas, Effects& out);

@@ -85,12 +85,17 @@ void QuorumReplica::join(Instant now, election::Effects effects, Out& out) {
 }
 
 void QuorumReplica::lead(Instant now, const election::Lead& e, Out& out) {
-  if (!e.renewed || leading() == nullptr) led_from_ = now;
+  std::deque<InBlock> under_way;
+  if (!e.renewed || leading() == nullptr)
+    led_from_ = now;
+  else
+    under_way = leader_->release_requests();
   stop_leading(now, "its government has a new epoch", out);
   out.emplace_back(Say{base::Level::notice, "lead", "epoch " + to_string(e.epoch) + (e.renewed ? ", renewed" : "")});
   Effects effects;
   follower_.leave(effects);
   leader_ = std::make_unique<Leader>(self_, e.epoch, e.government.voters, log_, gatherer_, pipeline_);
+  leader_->adopt(std::move(under_way));
   if (members_) leader_->feed(now, members_->fed, effects);
   leader_->begin(now, effects);
   pass(now, effects, out);

@@ -230,5 +230,31 @@ TEST_F(QuorumScenario, series_survive_all_servers) {
   EXPECT_EQ(again->outcome, first->outcome);
 }
 
+// Voters promised more, and nobody could be elected: the leader's government is renewed, and what it had in its log
+// when it heard of that is answered by it, not called unknown.
+TEST_F(QuorumScenario, what_is_under_way_when_a_leader_renews_its_government_is_answered) {
+  const auto epoch = *leader->node->replica(0)->election().leads();
+  cut_off(*leader);
+  ASSERT_TRUE(world.wait(
+      [&] {
+        return std::all_of(world.hosts.begin(), world.hosts.end(), [&](const auto& host) {
+          return host.get() == leader || host->node->replica(0)->election().promise() > epoch;
+        });
+      },
+      1s))
+      << world.describe();
+  world.coord.outage(300ms);
+  const auto before = end_of(*leader);
+  Answer one;
+  send(*leader, incr("n9", 3), &one);
+  ASSERT_TRUE(world.wait([&] { return end_of(*leader) > before; }, 50ms));
+  world.network.heal();
+  ASSERT_TRUE(world.wait([&] { return one.has_value(); }, 3s));
+  ASSERT_TRUE(one->has_value()) << to_string(one->error());
+  EXPECT_EQ((*one)->outcome.value, 3);
+  EXPECT_TRUE(world.wait([&] { return world.leader(0) == leader; }, 1s)) << world.describe();
+  EXPECT_GT(*leader->node->replica(0)->election().leads(), epoch);
+}
+
 }  // namespace
 }  // namespace cantle::sim
