@@ -151,6 +151,7 @@ void add_range(CLI::App* sub, ScanFlags& f) {
   sub->add_option("--prefix", f.prefix, "Only keys that begin so");
   sub->add_flag("--reverse", f.reverse, "From the last key down");
   sub->add_option("--limit", f.limit, "At most so many records (0: all)")->capture_default_str();
+  sub->add_flag("--consistent", f.consistent, "Of a quorum table: one state of each partition, whose LSN is said");
   sub->add_option("--direct", f.direct, "Read the data directory of a server on this host, without the server");
   add_read_level(sub, f);
   add_timeout(sub, f, "10s");

@@ -4,6 +4,7 @@
 #include "cmd/partc/direct.h"
 #include "cmd/partc/stream.h"
 #include "cmd/partc/verbs.h"
+#include "lib/base/bytes.h"
 #include "lib/client/await.h"
 #include "lib/client/format.h"
 #include "lib/client/pages.h"
@@ -19,6 +20,7 @@ base::Result<model::ScanRequest> request_of(const ScanFlags& flags) {
   request.table = flags.table;
   request.reverse = flags.reverse;
   request.keys_only = flags.keys_only;
+  request.consistent = flags.consistent;
   TRY_ASSIGN(request.level, parse_level(flags.level));
   TRY_ASSIGN(request.begin, parse_key(flags.begin, flags.hex));
   TRY_ASSIGN(request.end, parse_key(flags.end, flags.hex));
@@ -30,18 +32,35 @@ base::Result<model::ScanRequest> request_of(const ScanFlags& flags) {
   return request;
 }
 
+// Says, for each partition of a consistent scan, which state of it is read.
+client::PageSource naming(client::PageSource pages) {
+  return [pages = std::move(pages)](const model::ScanRequest& request) {
+    auto page = pages(request);
+    const auto cursor = model::decode_cursor(request.cursor);
+    if (page && (!cursor || cursor->kept == 0)) {
+      const auto& from = cursor ? cursor->bound : request.reverse ? request.end : request.begin;
+      std::fprintf(stderr, "%s \"%s\": as of LSN %s\n", request.reverse ? "below" : "from", base::escape(from).c_str(),
+                   to_string(page->lsn).c_str());
+    }
+    return page;
+  };
+}
+
 // Calls `each` for every record until it says no or `limit` records were given (0: all).
 base::Status walk(Tool& tool, const ScanFlags& flags, const client::EachRecord& each) {
   TRY_ASSIGN(auto request, request_of(flags));
   TRY_ASSIGN(const auto timeout, daemon::parse_duration(flags.timeout));
   client::PageSource pages;
   std::unique_ptr<Direct> direct;
+  if (!flags.direct.empty() && flags.consistent)
+    return base::fail(base::Code::usage, "--consistent asks servers: it excludes --direct");
   if (!flags.direct.empty()) {
     TRY_ASSIGN(direct, Direct::open(tool, flags.table, flags.direct));
     pages = [&](const model::ScanRequest& page) { return direct->scan(page); };
   } else {
     TRY_ASSIGN(auto* c, tool.client({.deadline = timeout}));
     pages = client::pages_of(*c, timeout);
+    if (flags.consistent) pages = naming(std::move(pages));
   }
   return client::walk(pages, std::move(request), flags.limit, each);
 }

@@ -53,7 +53,7 @@ base::Result<int> incr(Tool& tool, const IncrFlags& flags);
 // --- scan.cc
 struct ScanFlags : CommonFlags {
   std::string begin, end, prefix, direct;
-  bool reverse = false, keys_only = false;
+  bool reverse = false, keys_only = false, consistent = false;
   uint64_t limit = 0;
 };
 base::Result<int> scan(Tool& tool, const ScanFlags& flags);

@@ -253,6 +253,15 @@ std::vector<Quorum::ReplicaStatus> Quorum::replicas() const {
   return all;
 }
 
+// What it is at, in the words of the design. A follower is level when it shows all that it was told of as committed.
+std::string_view Quorum::run_state(const Replica& r, const proto::quorum::ReplicaStatus& status) const {
+  if (draining_) return "shutdown";
+  if (status.role == "faulted") return "faulted";
+  if (status.role == "voter") return "seek";
+  if (status.role == "leader") return status.serving ? "join" : "synchronize";
+  return r.machine->current(loop_.now(), engine_.visible(r.partition)) ? "join" : "synchronize";
+}
+
 std::optional<model::StatusQuorum> Quorum::status_of(const model::PartitionId& partition) const {
   const auto* r = find(partition);
   if (r == nullptr) return std::nullopt;
@@ -264,6 +273,11 @@ std::optional<model::StatusQuorum> Quorum::status_of(const model::PartitionId& p
   q.leader = status.role == "leader" ? self_ : status.leader;
   q.commit = status.commit;
   q.doing = status.doing;
+  q.run = run_state(*r, status);
+  if (const auto log = engine_.quorum_log(partition)) {
+    q.promised = log->promised;
+    q.whole = log->whole;
+  }
   if (status.role == "leader") {
     q.since_ms = ms(now - status.since);
     if (r->machine->may_read(now)) q.lease_ms = ms(r->machine->election().lease_until() - now);

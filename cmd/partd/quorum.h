@@ -186,6 +186,7 @@ class Quorum {
   void perform(proto::quorum_tables::Remember& e);
   void perform(proto::quorum_tables::Say& e);
   void perform(proto::quorum_tables::Exit& e);
+  std::string_view run_state(const Replica& r, const proto::quorum::ReplicaStatus& status) const;
   Replica* find(const model::PartitionId& partition);
   const Replica* find(const model::PartitionId& partition) const;
   Replica* find(const model::AssignmentId& assignment);

@@ -207,6 +207,10 @@ struct Service::ScanPlan {
   bool nothing = false;                      // the range lies outside
   std::function<base::Status()> may_answer;  // of a quorum table: asked again when it was read (S7)
   std::optional<uint64_t> lag_ms;            // of a quorum table, not its leader's
+  // Of a consistent scan: the state it reads, its number, and the server whose it is.
+  std::optional<store::Engine::Pin> pin;
+  uint64_t kept = 0;
+  model::ServerId server;
 
   // The cursor to go on with; empty at the end.
   std::string cursor(bool more, const std::string& resume, model::Lsn lsn) const {
@@ -217,7 +221,9 @@ struct Service::ScanPlan {
       bound = serve.end;
     else if (request.reverse && request.begin < serve.begin)
       bound = serve.begin;
-    return bound.empty() ? "" : model::encode_cursor({request.reverse, bound, lsn});
+    if (bound.empty()) return "";
+    return more ? model::encode_cursor({request.reverse, bound, lsn, kept, kept != 0 ? server : model::ServerId{}})
+                : model::encode_cursor({request.reverse, bound, lsn});
   }
 };
 
@@ -229,6 +235,10 @@ base::Status check_scan(const model::ScanRequest& r) {
   if (r.level < model::Level::one || r.level > model::Level::any)
     return base::fail(Code::invalid, "level is 1 (one) to 6 (any)");
   return base::ok();
+}
+
+base::Error no_states() {
+  return {Code::invalid, "a consistent scan is for quorum tables: the replicas of a push table have no common state"};
 }
 
 uint32_t limited(uint32_t asked, uint32_t most) { return asked == 0 ? most : std::min(asked, most); }
@@ -301,6 +311,7 @@ void Service::scan(std::string_view params, rpc::Responder responder, bool parke
     const bool has_map = parked || r.txnseq <= map->txnseq;
     return scan_quorum(std::move(plan), params, std::move(responder), has_map);
   }
+  if (r.consistent && machine_->installed(r.table)) return responder.fail(no_states());
   if (!model::is_push_level(r.level) && machine_->installed(r.table)) return responder.fail(quorum_level(r.level));
   const auto where = machine_->where_scan(r.table, plan.start, r.txnseq, r.hop);
   if (where.kind == push::Where::Kind::forward)
@@ -358,6 +369,9 @@ void Service::scan_quorum(ScanPlan plan, std::string_view params, rpc::Responder
           responder.fail({Code::unavailable, "the map that the request names did not come in time"});
         });
   }
+  if (const auto cursor = model::decode_cursor(plan.request.cursor);
+      plan.request.consistent && cursor && cursor->kept != 0)
+    return scan_kept(std::move(plan), *cursor, params, std::move(responder));
   const auto request = plan.request;
   const auto start = plan.start;
   quorum_->scan(request, start, params, std::move(responder),
@@ -368,8 +382,73 @@ void Service::scan_quorum(ScanPlan plan, std::string_view params, rpc::Responder
                   plan.lag_ms = place.lag_ms;
                   fit(plan, place.interval);
                   if (plan.nothing) return to.ok(ScanAnswer(false).finish(plan.cursor(false, "", {}), {}, plan.txnseq));
+                  if (plan.request.consistent) return scan_anew(std::move(plan), std::move(to));
                   scan_one(plan, std::move(to));
                 });
+}
+
+// --- consistent scans: one state of the partition for all pages ------------------------------------------------------
+
+// The first page of a partition: the state is that of now, with all that was visible when this was asked, and the lease
+// must have held until it was taken.
+void Service::scan_anew(ScanPlan plan, rpc::Responder responder) {
+  const auto log = plan.log;
+  engine_->pin(log, [this, alive = alive_, plan = std::move(plan),
+                     responder](base::Result<store::Engine::Pin> pin) mutable {
+    if (!*alive) return;
+    if (!pin && pin.error().code == Code::not_found)  // divided, or set aside, since the map was looked at
+      return responder.fail({Code::unavailable, "the partition is not served here any more"});
+    if (!pin) return responder.fail(pin.error());
+    if (plan.may_answer)
+      if (const auto may = plan.may_answer(); !may) return responder.fail(may.error());
+    plan.may_answer = nullptr;
+    const auto now = loop_.now();
+    plan.kept = kept_scans_.keep({*pin, plan.request.table, plan.txnseq, now, now, engine_->status().index.file_bytes});
+    plan.pin = std::move(*pin);
+    plan.server = self_;
+    // A division between the question and the state: what is not in this state any more is another partition's.
+    fit(plan, plan.serve.intersect(plan.pin->interval()));
+    scan_page(plan, responder);
+  });
+}
+
+// The pages behind it: by whoever has the state, leader or not. What stands in it was committed when it was taken.
+void Service::scan_kept(ScanPlan plan, const model::ScanCursor& cursor, std::string_view params,
+                        rpc::Responder responder) {
+  if (cursor.server != self_) {
+    const base::Duration timeout = std::chrono::milliseconds(limited(
+        plan.request.deadline_ms == 0 ? model::kDeadlineDefaultMs : plan.request.deadline_ms, model::kDeadlineMaxMs));
+    if (plan.request.hop && links_->up(cursor.server))
+      return forward(cursor.server, "scan", params, plan.request.txnseq, timeout, std::move(responder));
+    return responder.fail(
+        {Code::snapshot_too_old, "the state that the scan goes on in is kept by " + cursor.server.name +
+                                     (plan.request.hop ? ", which is not within reach: begin it again" : "")});
+  }
+  const auto kept = kept_scans_.find(cursor.kept, plan.request.table, loop_.now());
+  if (!kept) return responder.fail(kept.error());
+  plan.pin = (*kept)->pin;
+  plan.txnseq = (*kept)->txnseq;
+  plan.kept = cursor.kept;
+  plan.server = self_;
+  fit(plan, plan.pin->interval());
+  if (plan.nothing) {
+    kept_scans_.let_go(plan.kept);
+    return responder.ok(ScanAnswer(false).finish(plan.cursor(false, "", {}), plan.pin->at(), plan.txnseq));
+  }
+  scan_page(plan, std::move(responder));
+}
+
+void Service::scan_page(const ScanPlan& plan, rpc::Responder responder) {
+  engine_->scan_async(*plan.pin, plan.range,
+                      [this, alive = alive_, plan, responder](base::Result<store::Engine::ScanRows> rows) {
+                        if (!*alive) return;
+                        if (!rows) return responder.fail(rows.error());
+                        if (!rows->end.more) kept_scans_.let_go(plan.kept);
+                        ScanAnswer answer(plan.request.keys_only);
+                        for (const auto& row : rows->rows) answer.add(row.key, row.record.value, row.record.version);
+                        responder.ok(answer.finish(plan.cursor(rows->end.more, rows->end.resume, rows->end.at),
+                                                   rows->end.at, plan.txnseq, plan.lag_ms));
+                      });
 }
 
 void Service::scan_one(const ScanPlan& plan, rpc::Responder responder) {

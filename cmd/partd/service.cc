@@ -319,6 +319,7 @@ void Service::tick() {
   if (engine_ && at >= store_tick_at_) {
     store_tick_at_ = at + kStoreTickEvery;
     engine_->tick();
+    if (!kept_scans_.empty()) kept_scans_.expire(at, engine_->status().index.file_bytes);
   }
   if (!machine_ || failed_) return;
   input(push::Tick{});

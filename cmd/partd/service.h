@@ -35,6 +35,7 @@
 
 #include "cmd/partd/config.h"
 #include "cmd/partd/enroll.h"
+#include "cmd/partd/kept_scans.h"
 #include "cmd/partd/links.h"
 #include "cmd/partd/quorum.h"
 #include "cmd/partd/state_file.h"
@@ -224,6 +225,9 @@ class Service {
   void scan(std::string_view params, rpc::Responder responder, bool parked);
   struct ScanPlan;
   void scan_one(const ScanPlan& plan, rpc::Responder responder);
+  void scan_anew(ScanPlan plan, rpc::Responder responder);
+  void scan_kept(ScanPlan plan, const model::ScanCursor& cursor, std::string_view params, rpc::Responder responder);
+  void scan_page(const ScanPlan& plan, rpc::Responder responder);
   void scan_quorum(ScanPlan plan, std::string_view params, rpc::Responder responder, bool has_map);
   static void fit(ScanPlan& plan, const model::Interval& interval);
   void scan_many(const ScanPlan& plan, const push::Where& where, rpc::Responder responder);
@@ -288,6 +292,7 @@ class Service {
   std::unique_ptr<store::LmdbIndexFactory> indexes_;
   std::unique_ptr<store::LivePage> page_;
   std::unique_ptr<store::Engine> engine_;
+  KeptScans kept_scans_{random_};
   std::unique_ptr<store::PositionStore> positions_;
   std::string positions_trouble_;  // why they cannot be read, as it was said
   StateFile state_;

@@ -161,7 +161,9 @@ class ScanFlow final : public Flow {
  public:
   ScanFlow(Client& client, model::ScanRequest request, base::Duration timeout, Done<model::ScanReply> done)
       : Flow(client, request.table, Purpose::read, timeout), request_(std::move(request)), done_(std::move(done)) {
-    request_.hop = false;
+    // The state that a consistent scan goes on in is at one server, whoever leads by now.
+    const auto cursor = model::decode_cursor(request_.cursor);
+    request_.hop = cursor && cursor->kept != 0;
   }
 
  private:

@@ -5,9 +5,11 @@
 namespace cantle::model {
 namespace {
 
-// One byte (format 1, doubled, plus 1 for reverse), the LSN in 8 bytes, the bound.
-constexpr uint8_t kCursorFormat = 1;
-constexpr size_t kCursorHead = 9;
+// One byte (the format, doubled, plus 1 for reverse), the LSN in 8 bytes, the bound. Format 2 has before the bound the
+// number of the state that is kept, in 8 bytes, and the name of the server, behind its length in one.
+constexpr uint8_t kCursorFormat = 1, kCursorKept = 2;
+constexpr size_t kCursorHead = 9, kCursorKeptHead = kCursorHead + 9;
+constexpr size_t kServerNameMax = 63;
 
 // The last partition with keys below `bound` (empty: of all).
 const Partition* last_below(const Metadata& map, std::string_view bound) {
@@ -35,20 +37,39 @@ std::string_view to_string(Level level) {
 }
 
 std::string encode_cursor(const ScanCursor& cursor) {
-  std::string out(1, static_cast<char>(kCursorFormat * 2 + (cursor.reverse ? 1 : 0)));
+  const auto format = cursor.kept != 0 ? kCursorKept : kCursorFormat;
+  std::string out(1, static_cast<char>(format * 2 + (cursor.reverse ? 1 : 0)));
   base::put_u64_be(out, cursor.lsn.value);
+  if (cursor.kept != 0) {
+    base::put_u64_be(out, cursor.kept);
+    out += static_cast<char>(cursor.server.name.size());
+    out += cursor.server.name;
+  }
   return out + cursor.bound;
 }
 
 base::Result<ScanCursor> decode_cursor(std::string_view bytes) {
   const auto bad = [] { return base::fail(base::Code::invalid, "the cursor is not one that a scan gave"); };
-  if (bytes.size() < kCursorHead || bytes.size() > kCursorHead + kKeyMax + 1) return bad();
+  if (bytes.size() < kCursorHead) return bad();
   const auto head = static_cast<uint8_t>(bytes[0]);
-  if (head / 2 != kCursorFormat) return bad();
-  ScanCursor cursor{.reverse = head % 2 == 1,
-                    .bound = std::string(bytes.substr(kCursorHead)),
-                    .lsn = {base::get_u64_be(bytes.data() + 1)}};
-  if (cursor.bound.empty()) return bad();
+  const auto format = head / 2;
+  if (format != kCursorFormat && format != kCursorKept) return bad();
+  ScanCursor cursor;
+  cursor.reverse = head % 2 == 1;
+  cursor.lsn = {base::get_u64_be(bytes.data() + 1)};
+  auto rest = bytes.substr(kCursorHead);
+  if (format == kCursorKept) {
+    if (bytes.size() < kCursorKeptHead) return bad();
+    cursor.kept = base::get_u64_be(rest.data());
+    const size_t name = static_cast<uint8_t>(rest[8]);
+    rest.remove_prefix(kCursorKeptHead - kCursorHead);
+    if (cursor.kept == 0 || name > kServerNameMax || rest.size() < name) return bad();
+    cursor.server.name = rest.substr(0, name);
+    if (!validate_server_id(cursor.server.name)) return bad();
+    rest.remove_prefix(name);
+  }
+  if (rest.empty() || rest.size() > kKeyMax + 1) return bad();
+  cursor.bound = rest;
   return cursor;
 }
 

@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "lib/base/result.h"
+#include "lib/base/time.h"
 #include "lib/model/block.h"
 #include "lib/model/fields.h"
 #include "lib/model/ids.h"
@@ -181,7 +182,14 @@ struct ExpectView {
 // --- scan -----------------------------------------------------------------------------------------
 // Records of [begin, end) in key order, or from the end downwards. An answer covers at most one
 // partition; go on with its cursor until there is none. The cursor names the last key and the LSN it
+// partition; go on with its cursor until there is none. The cursor names the last key and the LSN it
 // was read at, never a partition, so it survives splits and moves (S47).
+//
+// A consistent scan of a quorum table sees one state of each partition, as of the `lsn` of the answers: at level
+// linearizable, with all that was acknowledged before the first of them was asked for. The server that gave that keeps
+// it for kScanKeptIdle from page to page, kScanKeptMost in all; the cursor names it, and it alone goes on:
+// SNAPSHOT_TOO_OLD once it does not have it any more.
+constexpr base::Duration kScanKeptIdle = std::chrono::seconds(10), kScanKeptMost = std::chrono::seconds(50);
 struct ScanRequest {
   std::string table, begin, end;
   bool reverse = false;
@@ -194,7 +202,9 @@ struct ScanRequest {
   bool hop = true;
   uint32_t deadline_ms = 0;
   std::optional<uint64_t> session;  // as in GetRequest
-  CANTLE_FIELDS(table, begin, end, reverse, limit, bytes, cursor, level, keys_only, txnseq, hop, deadline_ms, session)
+  bool consistent = false;
+  CANTLE_FIELDS(table, begin, end, reverse, limit, bytes, cursor, level, keys_only, txnseq, hop, deadline_ms, session,
+                consistent)
 };
 struct ScanRecord {
   std::string key, value;
@@ -216,6 +226,10 @@ struct ScanCursor {
   bool reverse = false;
   std::string bound;
   Lsn lsn;
+  // Of a consistent scan in the middle of a partition: the state that it goes on in, and the server that keeps it.
+  uint64_t kept = 0;
+  ServerId server{};
+  friend bool operator==(const ScanCursor&, const ScanCursor&) = default;
 };
 std::string encode_cursor(const ScanCursor& cursor);
 base::Result<ScanCursor> decode_cursor(std::string_view bytes);  // invalid: not one of ours
@@ -287,7 +301,10 @@ struct StatusQuorum {
   uint64_t lease_ms = 0;  // a leader's: how long its reads are good without another answer; 0: they are not
   uint64_t heard_ms = 0;  // not a leader's: since the leader last said how far the log is
   std::vector<StatusReplica> replicas;  // a leader's: the others
-  CANTLE_FIELDS(epoch, leader, commit, doing, since_ms, lease_ms, heard_ms, replicas)
+  std::string run;    // seek, synchronize, join, faulted, shutdown (design/replication.md, "resynchronisation")
+  Epoch promised;     // it obeys no government below
+  bool whole = true;  // false: a block of its log cannot be read, or may be missing
+  CANTLE_FIELDS(epoch, leader, commit, doing, since_ms, lease_ms, heard_ms, replicas, run, promised, whole)
 };
 struct StatusPartition {
   PartitionId id;

@@ -75,6 +75,9 @@
 
 namespace cantle::store {
 
+constexpr size_t kPinsMax = 8;
+constexpr uint32_t kPinRetryMs = 200;
+
 struct EngineConfig {
   uint64_t segment_bytes = uint64_t{64} << 20;  // of each journal segment; at least 16 KiB
   uint64_t overlay_bytes = uint64_t{64} << 20;  // both halves together
@@ -310,6 +313,23 @@ class Engine {
   };
   void scan_async(const model::PartitionId& partition, const ScanRange& range,
                   std::function<void(base::Result<ScanRows>)> done);
+  // A state of one partition that stays as it is while others write: for a scan of many pages that sees one state. It
+  // keeps a snapshot of the index, so that the file grows meanwhile, and what the overlay held besides, until its last
+  // copy goes: whoever holds one bounds that time. overloaded: there are kPinsMax already.
+  class Pin {
+   public:
+    model::Lsn at() const;  // everything up to here in the log is in it, nothing later
+    const model::Interval& interval() const;
+
+   private:
+    friend class Engine;
+    struct State;
+    explicit Pin(std::shared_ptr<State> state) : state_(std::move(state)) {}
+    std::shared_ptr<State> state_;
+  };
+  void pin(const model::PartitionId& partition, std::function<void(base::Result<Pin>)> done);
+  // A page of it; one at a time, conflict otherwise.
+  void scan_async(const Pin& pin, const ScanRange& range, std::function<void(base::Result<ScanRows>)> done);
   // Which of the entries this tenure does not hold at that version or a newer one, durable. Indexes, ascending.
   struct Offer {
     std::string_view key;

@@ -295,6 +295,8 @@ struct Engine::Impl {
   void begin_sample(const model::PartitionId& partition, uint32_t n,
                     std::function<void(base::Result<std::vector<std::string>>)> done);
   Size size(const model::PartitionId& partition);
+  // --- engine_pin.cc
+  base::Result<Pin> pin_now(const model::PartitionId& partition);
 
   template <class F>
   auto guarded(F fn) {  // a callback that does nothing once the engine is gone
@@ -308,6 +310,7 @@ struct Engine::Impl {
   Identity identity;
   model::Epoch epoch;  // of our log blocks: the incarnation
   std::shared_ptr<int> alive = std::make_shared<int>(0);
+  std::shared_ptr<size_t> pins = std::make_shared<size_t>(0);  // there are now
   RecoveryReport report;
   std::function<void(const base::Error&)> fatal_fn;
   std::function<void(bool, const std::string&)> read_only_fn;

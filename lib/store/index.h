@@ -17,7 +17,7 @@
 //   * At most one write transaction at a time; it begins and ends on one thread (LMDB's rule).
 //   * A transaction that was not committed is undone by its destructor. After a failed put only the
 //     destructor may be called.
-//   * No reader keeps a snapshot longer than kReaderAgeMax: long work goes on by key.
+//   * No reader keeps a snapshot longer than kReaderAgeMax: long work goes on by key. But for the few of Engine::pin.
 //
 // Errors: no_space: disk or map full, nothing happened, try again when there is room; corrupt: the files
 // are damaged; io_error: final (S61).
