@@ -23,6 +23,7 @@ fill() {
 
 # begin_scan [FLAGS]: prints into a pipe that nobody empties: its first page is under way, and the next is not asked for.
 begin_scan() {
+  # shellcheck disable=SC2016
   spawn "$BATS_TEST_TMPDIR/scan.err" bash -c 'partc scan q -o tsv "$@" >"$0"; echo "status=$?" >&2' "$FIFO" "$@"
   exec 7<"$FIFO"
   IFS= read -r -u 7 FIRST

@@ -15,6 +15,7 @@ teardown() {
 }
 
 show() { zkctl quorum show q "#1" "$@"; }
+# shellcheck disable=SC2120
 plan() { zkctl quorum recover plan q "#1" "$@"; }
 figure() { show --json | jq -r "$1"; }
 # settled SERVER…: they are registered no more, and who led has said that it does not: nothing changes then.
@@ -53,6 +54,7 @@ two_wiped() {
   grep -q "^stay: $LEFT/" "$PLAN"
   grep -q "^gone: ${GONE[0]} ${GONE[1]}$" "$PLAN"
   grep -q '^loss: possible$' "$PLAN"
+  # shellcheck disable=SC2154 # run sets it
   [[ $stderr == *"behind LSN 6 is LOST"* ]]
 
   # It is named before it happens, and nothing happens without the flag.
@@ -113,6 +115,7 @@ two_wiped() {
   for id in p1 p2 p3; do [ "$id" = "$left" ] || server kill "$id"; done
   # shellcheck disable=SC2046
   wait_for 20 settled $(printf 'p1\np2\np3\n' | grep -v "$left")
+  # shellcheck disable=SC2119
   plan >"$PLAN" 2>"$PLAN.says"
   for id in p1 p2 p3; do [ "$id" = "$left" ] || server start "$id"; done
   run -0 partc put q a 2 --timeout 20s
@@ -160,6 +163,7 @@ two_wiped() {
 
 @test "after a recovery the replicas that are gone get new homes, and the table is whole again" {
   two_wiped
+  # shellcheck disable=SC2119
   plan >"$PLAN" 2>"$PLAN.says"
   run -0 zkctl quorum recover apply "$PLAN" --accept-loss
   run -0 partc put q k7 v7
