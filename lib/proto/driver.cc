@@ -81,6 +81,12 @@ void DriverBase::on(const Changed& in, Effects& out) {
   if (phase_ != Phase::changing || in.number != number_) return;
   phase_ = Phase::idle;
   if (in.status) {
+    // Committed, and then wanted again: the map does not keep what it says. Once more, but not as fast as can be.
+    if (made_ == submitted_) {
+      refusal_ = "it was committed, and the map does not show it";
+      return retry_later(in.now);
+    }
+    made_ = submitted_;
     backoff_ = {};
     refusal_.clear();
     return look(in.now, out);
@@ -123,6 +129,7 @@ void DriverBase::act(base::Instant now, Decision decision, Effects& out) {
     std::string why = "committing " + std::string(model::operation_name(decision.submit.operation));
     if (!refusal_.empty()) why += "; last answer: " + refusal_;
     say({std::move(why), {}}, out);
+    submitted_ = decision.submit.operation;
     out.emplace_back(std::move(decision.submit));
     return;
   }

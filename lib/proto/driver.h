@@ -23,6 +23,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <variant>
@@ -152,6 +153,7 @@ class DriverBase {
   bool hinted_ = false;  // while a question was out
   bool abort_asked_ = false;
   std::string abort_reason_, refusal_;
+  std::optional<model::Operation> submitted_, made_;  // the last, and the last that was committed
   driver::Waiting waiting_;
 };
 

@@ -126,6 +126,32 @@ TEST(ReplaceDriver, any_process_resumes_a_replacement_after_any_crash) {  // S38
   }
 }
 
+// A map that forgets what it was told (a field that its codec leaves out) must not be told as fast as can be.
+TEST(ReplaceDriver, what_is_committed_and_not_shown_is_committed_again_more_and_more_slowly) {
+  DriverWorld w;
+  const auto attempt = w.replace(p3, p4, true);
+  w.observe(p1);
+  w.observe(p2);
+  ReplaceDriver d(attempt);
+  auto now = t0;
+  auto effects = d.step(driver::Begin{now});
+  int submits = 0;
+  for (int i = 0; i < 1000; ++i) {
+    driver::Effects next;
+    for (const auto& e : effects) {
+      if (const auto* l = std::get_if<driver::Look>(&e)) next = d.step(driver::Looked{now, l->number, w.world()});
+      if (const auto* s = std::get_if<driver::Submit>(&e)) {
+        submits++;
+        next = d.step(driver::Changed{now, s->number, base::ok()});
+      }
+    }
+    now = now + std::chrono::milliseconds(10);
+    effects = next.empty() ? d.step(driver::Tick{now}) : next;
+  }
+  EXPECT_GE(submits, 3);  // within ten seconds
+  EXPECT_LE(submits, 12);
+}
+
 // Of a quorum table: what the driver does next, given who votes by a government of that map.
 struct QuorumMove : DriverWorld {
   QuorumMove() {
