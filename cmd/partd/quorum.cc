@@ -82,6 +82,7 @@ void Quorum::perform(Begin& e) {
     return proto::quorum::HeldValue{found->version, found->value};
   };
   state.series = [this, id = e.copy.partition](uint64_t client) { return engine_.series(id, client); };
+  state.log_time = [this, id = e.copy.partition] { return engine_.log_time_ms(id); };
   auto r = std::make_unique<Replica>(*this, std::move(state));
   r->partition = e.copy.partition;
   r->assignment = e.copy.assignment;

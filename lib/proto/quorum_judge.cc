@@ -1,6 +1,7 @@
 #include "lib/proto/quorum_judge.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "lib/base/check.h"
 #include "lib/base/testing.h"
@@ -63,17 +64,27 @@ base::Result<Judge::Key> Judge::look(std::string_view key) const {
 }
 
 // Nothing: it is new.
-std::optional<Verdict> Judge::judge_series(const Write& write) const {
+std::optional<Verdict> Judge::judge_series(const Write& write) {
   if (write.client == 0) return std::nullopt;
-  auto known = state_.series(write.client);
-  if (!known) return Refusal{known.error(), {}};
-  known->window.expire(known->now_ms);
+  bool whole = true;
+  model::SeriesWindow asked;
+  auto* window = windows_.find(write.client);
+  if (window == nullptr) {
+    auto known = state_.series(write.client);
+    if (!known) return Refusal{known.error(), {}};
+    whole = known->whole;
+    if (whole)
+      window = windows_.keep(write.client, std::move(known->window));
+    else
+      window = &(asked = std::move(known->window));
+  }
+  window->expire(state_.log_time());
   const auto old = [&] {
     return base::Error(Code::series_old, "series " + std::to_string(write.series) + " is more than " +
                                              std::to_string(model::kSeriesWindow - 1) +
                                              " below the client's highest: its answer is not remembered");
   };
-  if (model::below_window(write.series, known->window.high())) return Refusal{old(), {}};
+  if (model::below_window(write.series, window->high())) return Refusal{old(), {}};
   if (const auto client = series_.find(write.client); client != series_.end()) {
     const auto& numbers = client->second;
     const auto high = numbers.rbegin();
@@ -83,12 +94,12 @@ std::optional<Verdict> Judge::judge_series(const Write& write) const {
       return Repeat{p.outcome, MUTANT("repeat_answers_early") ? Lsn{} : p.lsn};
     }
   }
-  if (const auto* entry = known->window.find(write.series)) return Repeat{entry->outcome, {}};
+  if (const auto* entry = window->find(write.series)) return Repeat{entry->outcome, {}};
   if (write.age_ms > model::kSeriesAgeMaxMs)
     return Refusal{base::Error(Code::series_expired, "first sent " + std::to_string(write.age_ms) +
                                                          " ms ago: if it was written, that may be forgotten"),
                    {}};
-  if (!known->whole && write.age_ms > 0)
+  if (!whole && write.age_ms > 0)
     return Refusal{base::Error(Code::series_expired,
                                "sent before, and this leader's copy was filled without what it was answered"),
                    {}};
@@ -189,6 +200,15 @@ void Judge::forget_series(const Pending& p, uint64_t number) {
   if (client->second.empty()) series_.erase(client);
 }
 
+// The store shows it from now on. When its block came is known by the log time before and after it.
+void Judge::follow(const Pending& p, uint64_t before_ms) {
+  if (p.record.client == 0 || MUTANT("windows_not_followed")) return;
+  if (shown_ms_ - before_ms > kWindowSlackMs)
+    windows_.forget(p.record.client);
+  else
+    windows_.add(p.record.client, {p.record.series, p.outcome, shown_ms_});
+}
+
 void Judge::cut(Lsn first) {
   if (MUTANT("judge_not_cut")) return;
   while (!pending_.empty() && pending_.back().lsn >= first) {
@@ -208,11 +228,13 @@ void Judge::cut(Lsn first) {
 
 void Judge::committed(Lsn lsn) {
   shown_ = std::max(shown_, lsn);
+  const uint64_t before_ms = std::exchange(shown_ms_, state_.log_time());
   while (!pending_.empty() && pending_.front().lsn <= lsn) {
     const auto& p = pending_.front();
     if (const auto newest = newest_.find(p.record.key); newest != newest_.end() && newest->second == front_)
       newest_.erase(newest);
     forget_series(p, front_);
+    follow(p, before_ms);
     bytes_ -= cost(p.record.key, p.record.value.size());
     pending_.pop_front();
     front_++;
@@ -226,6 +248,7 @@ void Judge::reset() {
   pending_.clear();
   newest_.clear();
   series_.clear();
+  if (!MUTANT("windows_not_reset")) windows_.clear();
   bytes_ = 0;
 }
 

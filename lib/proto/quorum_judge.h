@@ -6,7 +6,7 @@
 // records with resulting values, and whose write it was; never conditions.
 //
 // Use
-//   Judge judge({value, series});                    // the store, as functions
+//   Judge judge({value, series, log_time});          // the store, as functions
 //   auto verdict = judge.judge(write, epoch, first); // `first`: the LSN that a record would have
 //     NewWrite: append its records at `first`; when the outcome's LSN is committed, answer the outcome
 //     Repeat: answer the outcome once `after` is committed (0: now), and say that it is a repeat
@@ -26,11 +26,13 @@
 //   * Of a client's number there is one NewWrite: a repeat gets its outcome, while it is under way and after. It is not
 //     written again below the client's window (SERIES_OLD), nor when it may have been forgotten (SERIES_EXPIRED).
 //   * What a Refusal says did not happen.
-//   * Memory is bounded by kPendingMax; in a leader its bound on uncommitted bytes comes first.
+//   * Memory is bounded by kPendingMax and kWindowsMax; in a leader its bound on uncommitted bytes comes first.
+//   * A client's window is asked for once, and followed from then on (quorum_windows.h): what it has of a number may be
+//     remembered for kWindowSlackMs of log time longer than the store does, never shorter.
 //
-// The store must show at least what committed() was told, and may show more. Cut or reset, what waits for an `after`
-// that is gone is judged again, or, when the leadership is over, answered NOT_LEADER (a Refusal: it did not happen) or
-// OUTCOME_UNKNOWN (a Repeat).
+// While it judges, the store shows what committed() was told, not less, and not more. Cut or reset, what waits for an
+// `after` that is gone is judged again, or, when the leadership is over, answered NOT_LEADER (a Refusal: it did not
+// happen) or OUTCOME_UNKNOWN (a Repeat).
 //
 // Threads: one at a time. Units: bytes; milliseconds of log time.
 #pragma once
@@ -50,12 +52,15 @@
 #include "lib/model/client_messages.h"
 #include "lib/model/record.h"
 #include "lib/model/series.h"
+#include "lib/proto/quorum_windows.h"
 
 namespace cantle::proto::quorum {
 
 constexpr size_t kPendingMax = size_t{64} << 20;  // bytes of what is judged and not committed
 constexpr size_t kPendingCost = 256;              // that a record takes besides its key and value
 constexpr uint32_t kPendingRetryMs = 20;
+constexpr uint64_t kWindowSlackMs =
+    1000;  // of log time between two committed(): beyond that windows are asked for again
 
 // What is committed. Views are good until the next call.
 struct HeldValue {
@@ -65,6 +70,7 @@ struct HeldValue {
 struct CommittedState {
   std::function<base::Result<std::optional<HeldValue>>(std::string_view key)> value;  // nothing: not there, or deleted
   std::function<base::Result<model::ClientSeries>(uint64_t client)> series;
+  std::function<uint64_t()> log_time;  // ms, through what is shown
 };
 
 // A request whose fields were checked (lib/wire/client_request.h).
@@ -118,7 +124,7 @@ class Judge {
     model::Lsn after;
   };
   base::Result<Key> look(std::string_view key) const;
-  std::optional<Verdict> judge_series(const Write& write) const;
+  std::optional<Verdict> judge_series(const Write& write);
   Verdict judge_cas(const Write& write, const Key& key, model::Epoch epoch, model::Lsn first);
   Verdict judge_append(const Write& write, const Key& key, model::Epoch epoch, model::Lsn first);
   Verdict judge_incr(const Write& write, const Key& key, model::Epoch epoch, model::Lsn first);
@@ -126,6 +132,7 @@ class Judge {
               model::Lsn first);
   void note(model::Record record, model::Lsn lsn);
   void forget_series(const Pending& p, uint64_t number);
+  void follow(const Pending& p, uint64_t before_ms);
   const Pending& at(uint64_t number) const { return pending_[number - front_]; }
 
   CommittedState state_;
@@ -134,9 +141,11 @@ class Judge {
   std::map<std::string, uint64_t, std::less<>> newest_;      // of each key
   std::map<uint64_t, std::map<uint64_t, uint64_t>> series_;  // client → series → number
   size_t bytes_ = 0;
-  model::Epoch epoch_;  // of what was judged last
-  model::Lsn from_;     // the end of the log when that epoch began
-  model::Lsn shown_;    // by the store
+  model::Epoch epoch_;     // of what was judged last
+  model::Lsn from_;        // the end of the log when that epoch began
+  model::Lsn shown_;       // by the store
+  uint64_t shown_ms_ = 0;  // log time then
+  Windows windows_;
 };
 
 }  // namespace cantle::proto::quorum

@@ -107,6 +107,11 @@ model::Lsn Engine::visible(const model::PartitionId& partition) const {
   return log == nullptr ? model::Lsn{} : log->seen();
 }
 
+uint64_t Engine::log_time_ms(const model::PartitionId& partition) const {
+  const Log* log = impl_->find_log(partition);
+  return log != nullptr && log->quorum ? log->quorum->log_time_ms : 0;
+}
+
 std::optional<QuorumLog> Engine::quorum_log(const model::PartitionId& partition) const {
   return impl_->quorum_state(partition);
 }

@@ -278,6 +278,7 @@ class Engine {
   std::optional<QuorumLog> quorum_log(const model::PartitionId& partition) const;
   // Its `visible` alone, for every read; zero: no such copy.
   model::Lsn visible(const model::PartitionId& partition) const;
+  uint64_t log_time_ms(const model::PartitionId& partition) const;  // through what is visible
   // What is visible here of that client's series. Not `whole` in a copy that a snapshot filled, until what it did not
   // bring has expired.
   base::Result<model::ClientSeries> series(const model::PartitionId& partition, uint64_t client);

@@ -73,6 +73,8 @@ constexpr Mutant kMutants[] = {
     {"series_not_recorded", "quorum", "a record does not say whose write it was (S23)"},
     {"judge_before_the_store_shows", "quorum", "a new leader judges by a store that is behind its log"},
     {"judge_not_reset", "quorum", "a new leadership judges by what a former one did not get into the log"},
+    {"windows_not_followed", "quorum", "what was committed since a client was first heard is not remembered (S23)"},
+    {"windows_not_reset", "quorum", "a new leadership does not know what another leader answered in between (S23)"},
     {"judge_not_cut", "quorum", "what was judged and not taken by the store is judged by"},
     {"read_without_lease", "quorum", "a leader reads whatever its lease says (S7)"},
     {"commit_by_one_set", "quorum", "a swap of voters may be made, and a majority of the old ones commits (S61)"},
