@@ -262,6 +262,7 @@ class Quorum {
   void perform(Replica& r, proto::election::AskSuspect& e);
   void perform(Replica& r, proto::election::SendRelease& e);
   void perform(Replica& r, proto::quorum::Build& e);
+  void durable(const model::AssignmentId& id, const model::LogPoint& point);
   void perform(Replica& r, proto::quorum::Take& e);
   void perform(Replica& r, proto::quorum::Truncate& e);
   void perform(Replica& r, proto::quorum::Commit& e);

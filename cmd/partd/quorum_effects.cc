@@ -126,7 +126,7 @@ void Quorum::perform(Replica& r, Build& e) {
     CRASH_POINT("partd.before_build");
     const auto done = [this, id = r.assignment](const base::Result<model::LogPoint>& point) {
       CRASH_POINT("partd.built_durable");
-      if (point) run(id, [&](Replica& to, Out& out) { to.machine->durable(at(), *point, out); });
+      if (point) durable(id, *point);
     };
     const auto header = engine_.build(r.partition, {e.kind, e.epoch, e.commit}, payload, done);
     if (header) {
@@ -140,13 +140,26 @@ void Quorum::perform(Replica& r, Build& e) {
   run(r, [&](Out& out) { r.machine->built(at(), e.batch, e.epoch, placed, out); });
 }
 
+// The next block is appended at once, so that all those of this group share a sync; the news of this one come when that
+// is on its way.
+void Quorum::durable(const model::AssignmentId& id, const model::LogPoint& point) {
+  run(id, [&](Replica& r, Out& out) { r.machine->synced(at(), point, out); });
+  loop_.defer([this, alive = alive_, id] {
+    if (*alive) run(id, [&](Replica& r, Out& out) { r.machine->durable(at(), out); });
+  });
+}
+
 void Quorum::perform(Replica& r, Take& e) {
   auto node = blocks_.extract(e.call);
   CHECK(!node.empty());
   auto& block = node.mapped();
   const auto done = [this, id = r.assignment](const base::Result<model::LogPoint>& point) {
     CRASH_POINT("partd.taken_durable");
-    if (point) run(id, [&](Replica& to, Out& out) { to.machine->durable(at(), *point, out); });
+    if (!point) return;
+    run(id, [&](Replica& to, Out& out) {
+      to.machine->synced(at(), *point, out);
+      to.machine->durable(at(), out);
+    });
   };
   const auto taken = engine_.take(r.partition, block.header, std::move(block.payload), done);
   if (taken) return;

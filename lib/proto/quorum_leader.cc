@@ -88,6 +88,7 @@ void Leader::gather(const Waiting& w, Effects& out) {
     batch_.emplace();
     batch_->id = id;
     batch_->first = first;
+    batch_->since = now_;
   }
   batch_->records += judged.records;
   batch_->bytes += judged.bytes;
@@ -111,7 +112,13 @@ void Leader::answer_later(const InBlock& request, Effects& out) {
 void Leader::flush(Instant now, Effects& out) {
   now_ = now;
   take_waiting(out);
-  if (batch_) close_batch(out);
+  if (batch_ && !holds(now)) close_batch(out);
+}
+
+// A block is committed only once it is durable here, and the disk takes one after the other: so what comes while it is
+// busy goes into one block, which costs each server less than many do, and is durable no later.
+bool Leader::holds(Instant now) const {
+  return log_.durable() != log_.end() && batch_->bytes < kHoldBytes && now < batch_->since + kHoldMost;
 }
 
 void Leader::close_batch(Effects& out) {
@@ -159,6 +166,11 @@ void Leader::built(Instant now, BatchId id, const base::Result<Placed>& placed, 
   for (auto& r : batch.requests) requests_.push_back(r);
   send_new(now, block, out);
   forget(out);
+}
+
+void Leader::next(Instant now, Effects& out) {
+  now_ = now;
+  if (!stopped_ && batch_ && !holds(now)) close_batch(out);
 }
 
 void Leader::durable(Instant now, Effects& out) {
@@ -242,6 +254,7 @@ void Leader::tick(Instant now, Effects& out) {
   now_ = now;
   if (stopped_) return;
   take_waiting(out);
+  if (batch_ && !holds(now)) close_batch(out);
   expire(now, out);
   for (auto& peer : peers_)
     if (peer.state == PeerState::waiting && now >= peer.again) open(peer, out);
@@ -271,6 +284,7 @@ Instant Leader::next_tick() const {
   constexpr auto kIdle = std::chrono::milliseconds(100);
   Instant next = now_ + kIdle;
   if (take_waiting_) return now_;
+  if (batch_) next = std::min(next, batch_->since + kHoldMost);
   if (!waiting_.empty() || !requests_.empty()) next = std::min(next, std::max(expire_at_, now_));
   for (const auto& peer : peers_) {
     if (peer.state == PeerState::waiting) next = std::min(next, peer.again);

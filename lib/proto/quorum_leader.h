@@ -48,6 +48,9 @@ constexpr base::Duration kReopenFirst = std::chrono::milliseconds(50), kReopenMo
 constexpr base::Duration kNoticeAfter = std::chrono::milliseconds(2);     // of a commit that no block told
 constexpr base::Duration kNoticeRepeat = std::chrono::milliseconds(100);  // doubled up to kReopenMost
 constexpr size_t kBlockGather = size_t{1} << 20;  // a block is closed when it has that many bytes
+// While the own disk is busy with a block, the next one would wait for it: it gathers so long, and so much.
+constexpr base::Duration kHoldMost = std::chrono::milliseconds(5);
+constexpr size_t kHoldBytes = size_t{64} << 10;
 constexpr size_t kUncommittedMax = size_t{16} << 20;
 constexpr size_t kUncommittedBlocksMax = 1024;
 constexpr size_t kKeptMax = size_t{32} << 20;  // blocks kept to be sent again
@@ -69,6 +72,7 @@ struct Gathered {
   uint32_t records = 0;
   size_t bytes = 0;
   std::vector<InBlock> requests;
+  base::Instant since;  // of the first of them
 };
 
 class Leader {
@@ -78,7 +82,7 @@ class Leader {
   void begin(base::Instant now, Effects& out);
   // `bytes`: about what it puts into the log.
   void write(base::Instant now, RequestId request, size_t bytes, base::Instant deadline, Effects& out);
-  // Closes the open block; and takes what waits outside the log, if there is room now.
+  // Closes the open block, unless it may yet gather; and takes what waits outside the log, if there is room now.
   void flush(base::Instant now, Effects& out);
   // What Build led to: where the block stands, or why there is none.
   struct Placed {
@@ -87,6 +91,7 @@ class Leader {
     size_t bytes = 0;
   };
   void built(base::Instant now, BatchId batch, const base::Result<Placed>& placed, Effects& out);
+  void next(base::Instant now, Effects& out);  // the own disk is free: what gathered meanwhile
   void durable(base::Instant now, Effects& out);
   void opened(base::Instant now, const model::Hop& peer, uint64_t generation,
               const base::Result<model::PipeOpenReply>& reply, Effects& out);
@@ -179,6 +184,7 @@ class Leader {
   bool takes_writes() const;
   void gather(const Waiting& w, Effects& out);
   void answer_later(const InBlock& request, Effects& out);
+  bool holds(base::Instant now) const;
   void close_batch(Effects& out);
   void take_waiting(Effects& out);
   void open(Peer& peer, Effects& out);

@@ -333,9 +333,13 @@ void QuorumReplica::take_failed(Instant now, const LogPoint& end, const base::Er
   pass(now, effects, out);
 }
 
-void QuorumReplica::durable(Instant now, const LogPoint& point, Out& out) {
+void QuorumReplica::synced(Instant now, const LogPoint& point, Out& out) {
   progress_at_ = now;
   log_.durable(point);
+  at_leader(now, out, [&](Leader& leader, Effects& effects) { leader.next(now, effects); });
+}
+
+void QuorumReplica::durable(Instant now, Out& out) {
   Effects effects;
   if (auto* leader = leading())
     leader->durable(now, effects);

@@ -87,7 +87,10 @@ class QuorumReplica {
   void built(base::Instant now, quorum::BatchId batch, model::Epoch epoch,
              const base::Result<quorum::Leader::Placed>& placed, Out& out);
   void take_failed(base::Instant now, const model::LogPoint& end, const base::Error& error, Out& out);
-  void durable(base::Instant now, const model::LogPoint& point, Out& out);
+  // The log is durable through there: what a leader gathered meanwhile goes to the disk. Then, in the same turn,
+  // durable(): what that means to anybody else.
+  void synced(base::Instant now, const model::LogPoint& point, Out& out);
+  void durable(base::Instant now, Out& out);
   void truncated(base::Instant now, const base::Status& status, Out& out);
   void opened(base::Instant now, const model::Hop& peer, model::Epoch epoch, uint64_t generation,
               const base::Result<model::PipeOpenReply>& reply, Out& out);

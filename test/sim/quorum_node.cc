@@ -411,7 +411,8 @@ CommittedState QuorumNode::committed_state(const Replica& r) {
             if (!found || found->deleted) return std::optional<HeldValue>();
             return std::optional(HeldValue{found->version, found->value});
           },
-          [this, &r](uint64_t client) { return engine_->series(r.id, client); }};
+          [this, &r](uint64_t client) { return engine_->series(r.id, client); },
+          [this, &r] { return engine_->log_time_ms(r.id); }};
 }
 
 Judged QuorumNode::gather(Replica& r, RequestId id, std::pair<model::Epoch, BatchId> batch, model::Lsn first) {
@@ -463,7 +464,7 @@ void QuorumNode::perform(Replica& r, Build& e) {
   } else if (engine_->quorum_log(r.id)->end.lsn.next() == e.first) {
     const auto header = engine_->build(r.id, {e.kind, e.epoch, e.commit}, payload,
                                        [this, &r](const base::Result<model::LogPoint>& point) {
-                                         if (point) run(r, [&](Out& out) { r.machine->durable(at(), *point, out); });
+                                         if (point) durable(r, *point);
                                        });
     if (header) {
       world_.ledger.built(r.partition, *header, payload);
@@ -477,13 +478,19 @@ void QuorumNode::perform(Replica& r, Build& e) {
   run(r, [&](Out& out) { r.machine->built(at(), e.batch, e.epoch, placed, out); });
 }
 
+// What else comes at this instant may come in between.
+void QuorumNode::durable(Replica& r, const model::LogPoint& point) {
+  run(r, [&](Out& out) { r.machine->synced(at(), point, out); });
+  host_.process.after(Duration(0), [this, &r] { run(r, [&](Out& out) { r.machine->durable(at(), out); }); });
+}
+
 void QuorumNode::perform(Replica& r, Take& e) {
   const auto it = blocks_.find(e.call);
   const BytesPtr bytes = it->second.bytes;
   blocks_.erase(it);
   const auto taken =
       engine_->take(r.id, bytes->header, bytes->payload, [this, &r](const base::Result<model::LogPoint>& point) {
-        if (point) run(r, [&](Out& out) { r.machine->durable(at(), *point, out); });
+        if (point) durable(r, *point);
       });
   if (taken) return;
   world_.scheduler.note("take_failed", host_.id.name, r.partition, to_string(taken.error()));

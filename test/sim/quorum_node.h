@@ -108,6 +108,7 @@ class QuorumNode {
   void perform(Replica& r, proto::election::AskSuspect& e);
   void perform(Replica& r, proto::election::SendRelease& e);
   void perform(Replica& r, proto::quorum::Build& e);
+  void durable(Replica& r, const model::LogPoint& point);
   void perform(Replica& r, proto::quorum::Take& e);
   void perform(Replica& r, proto::quorum::Truncate& e);
   void perform(Replica& r, proto::quorum::Commit& e);

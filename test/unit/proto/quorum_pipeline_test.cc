@@ -191,6 +191,65 @@ TEST(Follower, WhatCameTooEarlyIsTakenInItsTurn) {
             2);
 }
 
+// A leader that is its own majority; every write becomes one record.
+struct AloneRig final : Gatherer {
+  Judged gather(RequestId, BatchId, Epoch, Lsn) override { return {1, bytes, {}, true}; }
+
+  base::Instant now{100s};
+  size_t bytes = 100;
+  Log log{at(1, 9), Lsn{9}, table({{1, 1}})};
+  Leader leader{{model::ServerId{"p1"}, {}}, Epoch{2}, {{0, model::ServerId{"p1"}, {}}}, log, *this, Pipeline::chain};
+  Effects out;
+  RequestId requests = 0;
+
+  void write() {
+    leader.write(now, ++requests, bytes, now + 5s, out);
+    leader.flush(now, out);
+  }
+  // Blocks that it asks for since the last call; they are appended.
+  size_t built() {
+    size_t n = 0;
+    for (const auto& e : std::exchange(out, {}))
+      if (const auto* b = std::get_if<Build>(&e)) {
+        leader.built(now, b->batch, Leader::Placed{b->first, LogPoint{Epoch{2}, b->first, 7}, bytes}, out);
+        ++n;
+      }
+    return n;
+  }
+  void begin() {
+    leader.begin(now, out);
+    built();
+    log.durable(log.end());
+    leader.durable(now, out);
+    out.clear();
+  }
+};
+
+TEST(Leader, gathers_while_its_disk_is_busy_and_no_longer) {
+  AloneRig r;
+  r.begin();
+  r.write();
+  EXPECT_EQ(r.built(), 1U) << "an idle disk waits for nobody";
+  r.write();
+  r.write();
+  EXPECT_EQ(r.built(), 0U);
+  r.log.durable(r.log.end());
+  r.leader.next(r.now, r.out);
+  EXPECT_EQ(r.log.commit(), Lsn{10}) << "what is durable is told behind that";
+  EXPECT_EQ(r.built(), 1U);
+  // A disk that is slow holds up nothing.
+  r.write();
+  EXPECT_EQ(r.built(), 0U);
+  EXPECT_LE(r.leader.next_tick(), r.now + kHoldMost);
+  r.now = r.now + kHoldMost;
+  r.leader.tick(r.now, r.out);
+  EXPECT_EQ(r.built(), 1U);
+  // Nor does one that has much to write.
+  r.bytes = kHoldBytes;
+  r.write();
+  EXPECT_EQ(r.built(), 1U);
+}
+
 struct Case {
   const char* name;
   PipelineWorld::Options options;
