@@ -158,7 +158,7 @@ void Engine::Impl::on_durable(std::vector<JournalBlock> blocks, const std::share
   maybe_seal();
   check_drains();
   // After the next group is on its way.
-  parts.executor.defer(guarded([this] { overlay.settle(); }));
+  parts.executor.defer(guarded([this] { overlay.settle_many(); }));
 }
 
 SegmentInfo& Engine::Impl::note_frame(const Frame& frame) {
