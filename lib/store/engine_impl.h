@@ -254,6 +254,7 @@ struct Engine::Impl {
   TenureRow* find_row(const TenureId& id);
   base::Status create(const TenureSpec& spec, Done done);
   void create_now(const TenureSpec& spec, Done done);
+  void create_all();
   std::optional<TenureId> aside_of(const TenureSpec& spec) const;
   void adopt(const TenureId& from, const TenureSpec& spec, Done done);
   base::Status retag(const TenureId& from, const model::AssignmentId& to, Done done);
@@ -318,9 +319,10 @@ struct Engine::Impl {
   std::shared_ptr<Index> index;
   std::unique_ptr<Journal> journal;
   std::map<model::PartitionId, std::shared_ptr<Log>> live;
-  std::map<TenureId, TenureRow> others;          // aside, trash, ended
-  std::map<model::ExtentId, ExtentRow> extents;  // as of the last apply
-  std::set<model::PartitionId> busy;             // a create, retag, … of it is under way
+  std::map<TenureId, TenureRow> others;                               // aside, trash, ended
+  std::map<model::ExtentId, ExtentRow> extents;                       // as of the last apply
+  std::vector<std::pair<std::shared_ptr<TenureRow>, Done>> creating;  // of this turn
+  std::set<model::PartitionId> busy;                                  // a create, retag, … of it is under way
 
   Overlay overlay;
   Pending pending, sealed_pending;  // of the active half; sealed's goes with the job

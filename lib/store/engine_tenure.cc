@@ -97,28 +97,43 @@ void Engine::Impl::create_now(const TenureSpec& spec, Done done) {
     quorum.highest = spec.log_start.epoch;
     quorum.epochs = spec.epochs;
   }
+  creating.emplace_back(std::move(row), std::move(done));
+  if (creating.size() > 1) return;
+  parts.executor.defer(guarded([this] { create_all(); }));
+}
+
+// Those that a map brings, thousands perhaps, in one transaction and one image.
+void Engine::Impl::create_all() {
+  auto all = std::make_shared<std::vector<std::pair<std::shared_ptr<TenureRow>, Done>>>(std::exchange(creating, {}));
   index_txn(
-      [row](WriteTxn& txn) -> base::Status {
+      [all](WriteTxn& txn) -> base::Status {
         TRY_ASSIGN(auto meta, read_meta(txn));
         CHECK(meta);
-        const model::ExtentId extent{meta->next_extent++};  // always a new one: nothing old can show through
-        row->parts = {{extent, row->interval}};
-        ExtentRow pieces;
-        pieces.pieces.push_back({row->interval, row->partition, row->assignment, "", {}});
-        TRY(write_meta(txn, *meta));
-        TRY(write_extent(txn, extent, pieces));
-        return write_tenure(txn, *row);
+        for (const auto& [row, done] : *all) {
+          const model::ExtentId extent{meta->next_extent++};  // always a new one: nothing old can show through
+          row->parts = {{extent, row->interval}};
+          ExtentRow pieces;
+          pieces.pieces.push_back({row->interval, row->partition, row->assignment, "", {}});
+          TRY(write_extent(txn, extent, pieces));
+          TRY(write_tenure(txn, *row));
+        }
+        return write_meta(txn, *meta);
       },
-      [this, row, done = std::move(done)](const base::Status& s) {
-        if (!s) return done(s);
-        auto log = std::make_shared<Log>();
-        log->row = *row;
-        begin_log(*log);
-        if (log->quorum) log->quorum->learned = true;  // there is nothing older
-        live[row->partition] = std::move(log);
+      [this, all](const base::Status& s) {
+        const auto tell = [all](const base::Status& status) {
+          for (const auto& [row, done] : *all) done(status);
+        };
+        if (!s) return tell(s);
+        for (const auto& [row, done] : *all) {
+          auto log = std::make_shared<Log>();
+          log->row = *row;
+          begin_log(*log);
+          if (log->quorum) log->quorum->learned = true;  // there is nothing older
+          live[row->partition] = std::move(log);
+          extents[row->parts[0].extent].pieces = {{row->interval, row->partition, row->assignment, "", {}}};
+        }
         count_quorum_logs();
-        extents[row->parts[0].extent].pieces = {{row->interval, row->partition, row->assignment, "", {}}};
-        write_images(done);
+        write_images(tell);
       });
 }
 
