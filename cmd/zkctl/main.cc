@@ -101,7 +101,10 @@ void add_table_verbs(CLI::App& app, Verbs& verbs, AllFlags& f) {
       ->capture_default_str()
       ->check(CLI::Range(1, 9));
   create->add_option("--servers", f.create.servers,
-                     "Where the first partition goes: p1,p2,p3 (else: unused ones first, racks distinct)");
+                     "Where its partitions go: p1,p2,p3 (else: unused ones first, racks distinct)");
+  create->add_option(
+      "--points", f.create.points,
+      "Several partitions: a file of the keys where one ends and the next begins, one a line, ascending");
   create->add_option("--metadata-servers", f.create.metadata_servers,
                      "Who keeps its map: m1,m2,m3 (else: all that live)");
   create->add_option("--option", f.create.options, "NAME=VALUE, any number of times");

@@ -1,6 +1,7 @@
 // table create | list | show | set | drop, and the METADATA file as text.
 #include <algorithm>
 #include <cstdio>
+#include <fstream>
 
 #include "cmd/zkctl/place.h"
 #include "cmd/zkctl/verbs.h"
@@ -78,6 +79,25 @@ base::Result<std::vector<ServerId>> choose_servers(Tool& tool, const TableCreate
   return named;
 }
 
+// The keys between the partitions, in order.
+base::Result<std::vector<std::string>> read_points(const std::string& path) {
+  std::vector<std::string> points;
+  if (path.empty()) return points;
+  std::ifstream in(path);
+  if (!in) return fail(Code::usage, "--points: " + path + " cannot be read");
+  for (std::string line; std::getline(in, line);) {
+    const bool ascends = points.empty() ? !line.empty() : line > points.back();
+    if (!ascends || line.size() > model::kKeyMax)
+      return fail(Code::usage, "--points: line " + std::to_string(points.size() + 1) + " of " + path +
+                                   " is no key above the one before");
+    if (points.size() + 1 == model::kPartitionsAtCreation)
+      return fail(Code::usage, "--points: a table begins with " + std::to_string(model::kPartitionsAtCreation) +
+                                   " partitions at most");
+    points.push_back(std::move(line));
+  }
+  return points;
+}
+
 base::Result<model::ops::CreateTable> make_operation(Tool& tool, const TableCreateFlags& flags,
                                                      const std::vector<ServerId>& servers) {
   model::ops::CreateTable op;
@@ -91,10 +111,17 @@ base::Result<model::ops::CreateTable> make_operation(Tool& tool, const TableCrea
     if (equals == std::string::npos) return fail(Code::usage, "--option NAME=VALUE, not " + word);
     op.options[word.substr(0, equals)] = word.substr(equals + 1);
   }
-  model::ops::NewPartition whole;
-  whole.id = model::PartitionId::draw(tool.random());
-  for (const auto& id : servers) whole.assignments.push_back({id, model::AssignmentId::draw(tool.random())});
-  op.partitions.push_back(std::move(whole));
+  TRY_ASSIGN(const auto points, read_points(flags.points));
+  for (size_t i = 0; i <= points.size(); ++i) {
+    model::ops::NewPartition p;
+    p.id = model::PartitionId::draw(tool.random());
+    if (i > 0) p.interval.begin = points[i - 1];
+    if (i < points.size()) p.interval.end = points[i];
+    // Each in turn has the lowest slot, which leads if nothing speaks against it.
+    for (size_t slot = 0; slot < servers.size(); ++slot)
+      p.assignments.push_back({servers[(slot + i) % servers.size()], model::AssignmentId::draw(tool.random())});
+    op.partitions.push_back(std::move(p));
+  }
   return op;
 }
 

@@ -45,7 +45,7 @@ struct ExplainFlags {
   std::string timeout = "5s";
 };
 struct TableCreateFlags {
-  std::string name, keyspace = "range", replication = "push", servers, metadata_servers, timeout = "30s";
+  std::string name, keyspace = "range", replication = "push", servers, metadata_servers, points, timeout = "30s";
   uint32_t replicas = 3;
   std::vector<std::string> options;
   bool dry_run = false, no_wait = false;
