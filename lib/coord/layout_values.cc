@@ -336,7 +336,11 @@ std::string government_text(const model::Government& g) {
   for (const auto& v : g.voters)
     voters.append(voters.empty() ? "" : " ")
         .append(std::to_string(v.slot) + "/" + v.server.name + "/" + to_string(v.assignment));
-  return lines.add("voters", voters).add("writer", g.writer).add("txnseq", g.txnseq.value).text();
+  lines.add("voters", voters).add("writer", g.writer).add("txnseq", g.txnseq.value);
+  if (g.cut)
+    lines.add("cut", to_string(g.cut->attempt) + " " + to_string(g.cut->at.epoch) + ":" + to_string(g.cut->at.lsn) +
+                         ":" + std::to_string(g.cut->at.crc));
+  return lines.text();
 }
 
 namespace {
@@ -352,6 +356,18 @@ base::Result<model::Voter> parse_voter(std::string_view text) {
   TRY_ASSIGN(v.assignment, model::parse_id<model::AssignmentId>(text.substr(last + 1)));
   if (v.assignment.none()) return fail(Code::invalid, "voters: no assignment: " + std::string(text));
   return v;
+}
+
+// attempt epoch:lsn:checksum
+base::Result<model::CutReport> parse_cut(std::string_view text) {
+  const auto space = text.find(' '), one = text.find(':'), two = text.rfind(':');
+  if (space == text.npos || one == two || one < space) return fail(Code::invalid, "cut: " + std::string(text));
+  model::CutReport cut;
+  TRY_ASSIGN(cut.attempt, model::parse_id<model::AttemptId>(text.substr(0, space)));
+  TRY_ASSIGN(cut.at.epoch.value, parse_number("cut", text.substr(space + 1, one - space - 1)));
+  TRY_ASSIGN(cut.at.lsn.value, parse_number("cut", text.substr(one + 1, two - one - 1)));
+  TRY_ASSIGN(cut.at.crc, number_as<uint32_t>(parse_number("cut", text.substr(two + 1)), "cut"));
+  return cut;
 }
 
 }  // namespace
@@ -374,6 +390,9 @@ base::Result<model::Government> parse_government(std::string_view text) {
     return fail(Code::invalid, "voters: " + std::to_string(g.voters.size()) + " of them");
   g.writer = lines.get("writer");
   TRY_ASSIGN(g.txnseq.value, lines.number_or("txnseq", 0));
+  if (const auto cut = lines.get("cut"); !cut.empty()) {
+    TRY_ASSIGN(g.cut, parse_cut(cut));
+  }
   TRY_ASSIGN(const auto leader, lines.need("leader"));
   if (leader.empty()) return g;
   TRY_ASSIGN(g.leader, model::parse_id<model::AssignmentId>(leader));

@@ -11,11 +11,13 @@
 #include <algorithm>
 #include <compare>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "lib/base/time.h"
 #include "lib/model/block.h"
+#include "lib/model/cut.h"
 #include "lib/model/fields.h"
 #include "lib/model/ids.h"
 #include "lib/model/messages.h"
@@ -70,7 +72,9 @@ struct Government {
   // Of the map that the voters were taken from. A leader with an older one changes nothing about them: it does not know
   // why they are who they are.
   TxnSeq txnseq{};
-  CANTLE_FIELDS(epoch, leader, voters, writer, txnseq)
+  // Of a split: the cut in which the log ends is committed. FINALIZE_SPLIT needs it, at this version of the government.
+  std::optional<CutReport> cut = {};
+  CANTLE_FIELDS(epoch, leader, voters, writer, txnseq, cut)
   friend bool operator==(const Government&, const Government&) = default;
 };
 

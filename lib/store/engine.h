@@ -60,6 +60,7 @@
 #include "lib/base/result.h"
 #include "lib/base/time.h"
 #include "lib/model/block.h"
+#include "lib/model/cut.h"
 #include "lib/model/ids.h"
 #include "lib/model/interval.h"
 #include "lib/model/quorum.h"
@@ -118,6 +119,7 @@ struct TenureSpec {
   // Of a quorum table's copy that a snapshot fills: where its log begins, and the epochs up to there.
   model::LogPoint log_start{};
   std::vector<model::EpochStart> epochs{};
+  std::vector<model::CutMark> cuts{};
 };
 
 // A divide's child. `assignment` none: this server does not hold it; its part stays with the ended parent's
@@ -179,6 +181,7 @@ struct QuorumLog {
   model::Epoch promised;         // by the newest seal, be it on its way to the disk
   model::Epoch highest;          // of any block or seal that was ever in it
   std::vector<model::EpochStart> epochs;
+  std::vector<model::CutMark> cuts;  // model::CutTable: whether it ends in a cut
   // False: a block above what is applied cannot be read, or may be missing. `end` is where the chain goes on behind it.
   bool whole = true;
 };

@@ -69,6 +69,7 @@ struct QuorumState {
   LogIndex index;
   bool learned = true;  // the index reaches back to the oldest segment
   EpochTable epochs;
+  model::CutTable cuts;
   model::Epoch promised, highest;
   model::Epoch sealed;  // durable
   model::Lsn commit;
@@ -189,7 +190,7 @@ struct Engine::Impl {
   bool has_overlay_room(uint64_t payload_bytes) const;
   base::Status put_tail(Log& log, const TailBlock& block, uint64_t time_ms);
   base::Result<std::string> payload_of(const TailBlock& block);
-  void note_block(Log& log, const model::BlockHeader& header);  // it is the new end
+  void note_block(Log& log, const model::BlockHeader& header, std::string_view payload);  // it is the new end
   void drop_tail(Log& log);
   void confirm_repeated(Log& log);
   model::LogPoint durable_of(const Log& log) const;

@@ -46,6 +46,7 @@ QuorumRow Engine::Impl::quorum_row(const Log& log) const {
   row.highest = q.highest;
   row.commit = std::max(q.recovered, std::min(q.commit, durable_of(log).lsn));
   row.epochs = q.epochs.starts();
+  row.cuts = q.cuts.marks();
   row.begins = q.begins;
   row.log_time_ms = q.log_time_ms;
   for (const auto& origin : log.row.quorum->origins)

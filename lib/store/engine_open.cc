@@ -247,6 +247,7 @@ base::Status Replay::quorum(Log& log, const Frame& frame, std::string_view paylo
     e_.quorum_durable(log, frame, "", nullptr);
     log.end = log.durable;
     q.epochs.cut(h.prev_lsn);
+    q.cuts.truncate(h.prev_lsn);
   } else {
     e_.note_frame(frame);
   }
@@ -298,7 +299,7 @@ base::Status Replay::quorum_block(Log& log, const Frame& frame, std::string_view
     q.empty = q.empty || rebuild_;
   }
   e_.report.records += h.kind == BlockKind::data ? h.records : 0;
-  e_.note_block(log, h);
+  e_.note_block(log, h, payload);
   TRY_ASSIGN(const auto file, segment_file(frame.at.segment));
   e_.quorum_durable(log, frame, std::string(payload), file);
   return ok();
@@ -317,7 +318,7 @@ void Replay::quorum_damage(Log& log, const DamagedPlace& place, const std::optio
   const auto& h = whose->header;
   q.hole = true;
   q.empty = q.empty || rebuild_;
-  e_.note_block(log, h);
+  e_.note_block(log, h, "");  // of a cut, nobody knows which: this log leads nobody
   log.durable = log.end;
   q.index.add(h.first, whose->at);
   q.tail.emplace_back().frame = *whose;
@@ -584,6 +585,8 @@ void Engine::Impl::begin_log(Log& log) const {
   auto& q = *log.quorum;
   q.epochs = EpochTable(row.epochs);
   q.epochs.cut(log.row.applied.lsn);  // the others are read again
+  q.cuts = model::CutTable(row.cuts);
+  q.cuts.truncate(log.row.applied.lsn);
   q.promised = q.sealed = row.promised;
   q.highest = row.highest;
   q.commit = log.row.applied.lsn;

@@ -36,6 +36,7 @@ base::Error later(Code code, std::string text) {
 base::Status check_payload_of(const BlockHeader& h, std::string_view payload, const model::Interval& interval) {
   if (h.kind != BlockKind::data) {
     if (h.records != 1) return base::fail(Code::malformed, "a block without records takes one LSN");
+    if (model::is_cut_mark(h.kind)) TRY(model::attempt_of_cut(payload));
     return ok();
   }
   uint32_t records = 0;
@@ -165,18 +166,19 @@ base::Result<LogPoint> Engine::Impl::take_again(Log& log, const BlockHeader& h, 
   return point;
 }
 
-void Engine::Impl::note_block(Log& log, const BlockHeader& h) {
+void Engine::Impl::note_block(Log& log, const BlockHeader& h, std::string_view payload) {
   auto& q = *log.quorum;
   log.end = point_of(h);
   q.epochs.note(h.epoch, h.first);
   q.highest = std::max(q.highest, h.epoch);
   q.commit = std::max(q.commit, h.commit);
+  if (const auto mark = model::cut_mark(h, payload)) q.cuts.note(*mark, q.commit);
 }
 
 void Engine::Impl::add_log_block(const std::shared_ptr<Log>& log, const BlockHeader& h, std::string payload,
                                  Taken done) {
   auto& q = *log->quorum;
-  note_block(*log, h);
+  note_block(*log, h, payload);
   last_block = q.last_block = parts.clock.now();
   q.flying.push_back({log->end, h.length});
   q.bytes += h.length;
@@ -286,6 +288,7 @@ base::Status Engine::Impl::truncate_log(const model::PartitionId& partition, con
   if (known != keep) return base::fail(Code::not_found, "no block of the log ends there");
   log->end = keep;
   q.epochs.cut(keep.lsn);
+  q.cuts.truncate(keep.lsn);
   while (!q.flying.empty() && q.flying.back().end.lsn > keep.lsn) {
     q.bytes -= q.flying.back().bytes;
     q.flying.pop_back();
@@ -473,6 +476,7 @@ std::optional<QuorumLog> Engine::Impl::quorum_state(const model::PartitionId& pa
   out.promised = q.promised;
   out.highest = q.highest;
   out.epochs = q.epochs.starts();
+  out.cuts = q.cuts.marks();
   out.whole = log->row.whole && !q.hole;
   return out;
 }

@@ -96,6 +96,7 @@ void Engine::Impl::create_now(const TenureSpec& spec, Done done) {
     quorum.commit = spec.log_start.lsn;
     quorum.highest = spec.log_start.epoch;
     quorum.epochs = spec.epochs;
+    quorum.cuts = spec.cuts;
   }
   creating.emplace_back(std::move(row), std::move(done));
   if (creating.size() > 1) return;
@@ -169,6 +170,9 @@ void Engine::Impl::adopt(const TenureId& from, const TenureSpec& spec, Done done
           auto epochs = EpochTable(row->quorum->epochs);
           epochs.cut(row->applied.lsn);
           row->quorum->epochs = epochs.starts();
+          auto cuts = model::CutTable(row->quorum->cuts);
+          cuts.truncate(row->applied.lsn);
+          row->quorum->cuts = cuts.marks();
           row->quorum->commit = row->applied.lsn;
           row->quorum->begins = begins;
           row->quorum->set_from({});

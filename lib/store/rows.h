@@ -11,6 +11,7 @@
 #include "lib/base/bytes.h"
 #include "lib/base/result.h"
 #include "lib/model/block.h"
+#include "lib/model/cut.h"
 #include "lib/model/fields.h"
 #include "lib/model/ids.h"
 #include "lib/model/quorum.h"
@@ -53,6 +54,7 @@ struct QuorumRow {
   model::Epoch promised, highest;
   model::Lsn commit;
   std::vector<model::EpochStart> epochs;
+  std::vector<model::CutMark> cuts;
   uint64_t begins = 0;  // journal sequence: what stands before is of an older tenure
   // The first block that recovery must read; sequence 0: none before the index's applied position.
   uint64_t from_segment = 0, from_offset = 0, from_sequence = 0;
@@ -60,7 +62,7 @@ struct QuorumRow {
   uint64_t cut_segment = 0, cut_offset = 0, cut_sequence = 0;
   uint64_t log_time_ms = 0;  // through the tenure's `applied`
   std::vector<SeriesOrigin> origins;
-  CANTLE_FIELDS(promised, highest, commit, epochs, begins, from_segment, from_offset, from_sequence, cut_segment,
+  CANTLE_FIELDS(promised, highest, commit, epochs, cuts, begins, from_segment, from_offset, from_sequence, cut_segment,
                 cut_offset, cut_sequence, log_time_ms, origins)
   JournalPosition from() const { return {from_segment, from_offset, from_sequence}; }
   JournalPosition cut() const { return {cut_segment, cut_offset, cut_sequence}; }

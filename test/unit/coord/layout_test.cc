@@ -137,6 +137,11 @@ TEST(LayoutValues, governments_and_votes_round_trip) {
   model::Government g{
       {7}, assignment_id(2), {{0, {"p1"}, assignment_id(1)}, {1, {"p-2.x"}, assignment_id(2)}}, "p1/3/9", {12}};
   EXPECT_EQ(parse_government(government_text(g)).value(), g);
+  g.cut = model::CutReport{{}, {{6}, {1234}, 4000000000U}};
+  g.cut->attempt.bytes[3] = 7;
+  EXPECT_EQ(parse_government(government_text(g)).value(), g);
+  for (const char* bad : {"x", "00000000000000000000000000000001", "00000000000000000000000000000001 1:2"})
+    EXPECT_FALSE(parse_government(government_text({{1}, {}, g.voters, "m1"}) + "cut: " + bad + "\n")) << bad;
   g.leader = {};  // nobody leads
   EXPECT_EQ(parse_government(government_text(g)).value(), g);
   EXPECT_EQ(government_text({{1}, {}, {{0, {"p1"}, assignment_id(1)}}, "m1"}),

@@ -44,8 +44,8 @@ class DividedStore : public QuorumStore {
   }
   // A cut block, committed unless it is said otherwise.
   LogPoint cut(bool committed = true) {
-    EXPECT_TRUE(
-        engine->build(partition(1), {model::BlockKind::cut, log().end.epoch, log().commit}, "attempt", nullptr));
+    EXPECT_TRUE(engine->build(partition(1), {model::BlockKind::cut, log().end.epoch, log().commit},
+                              std::string(16, 'a'), nullptr));
     run();
     if (committed) {
       EXPECT_TRUE(commit(log().end.lsn.value));
@@ -171,7 +171,8 @@ TEST(QuorumDivide, what_is_not_visible_yet_is_waited_for) {
   s.write("a", "1");
   bool durable = false;
   ASSERT_TRUE(s.build(1, "z", "2"));
-  ASSERT_TRUE(s.engine->build(partition(1), {model::BlockKind::cut, {1}, s.log().commit}, "x", nullptr));
+  ASSERT_TRUE(
+      s.engine->build(partition(1), {model::BlockKind::cut, {1}, s.log().commit}, std::string(16, 'x'), nullptr));
   const auto at = s.log().end;
   EXPECT_EQ(s.divide(at).error().code, Code::unavailable) << "nothing of it is on the disk";
   s.run();
@@ -268,7 +269,8 @@ TEST(QuorumDivide, never_gives_up_what_is_committed_behind_the_cut) {
   EXPECT_EQ(s.divide_in_the_end(at).error().code, Code::faulted);
   DividedStore t;
   const auto aborted = t.cut();
-  ASSERT_TRUE(t.engine->build(partition(1), {model::BlockKind::uncut, {1}, t.log().commit}, "x", nullptr));
+  ASSERT_TRUE(
+      t.engine->build(partition(1), {model::BlockKind::uncut, {1}, t.log().commit}, std::string(16, 'x'), nullptr));
   t.run();
   ASSERT_TRUE(t.commit(t.log().end.lsn.value));
   EXPECT_EQ(t.divide_in_the_end(aborted).error().code, Code::faulted);
@@ -315,7 +317,8 @@ TEST(QuorumDivide, the_parents_series_are_both_childrens_and_those_childrens) {
   };
   EXPECT_TRUE(both(2) && both(3));
   // The high child is divided once more.
-  ASSERT_TRUE(s.engine->build(partition(3), {model::BlockKind::cut, {2}, s.log(3).commit}, "x", nullptr));
+  ASSERT_TRUE(
+      s.engine->build(partition(3), {model::BlockKind::cut, {2}, s.log(3).commit}, std::string(16, 'x'), nullptr));
   s.run();
   ASSERT_TRUE(s.engine->divide_at(partition(3), s.log(3).end, id_of<model::AttemptId>(8), "t",
                                   {partition(4), {4}, assignment(4)}, {partition(5), {5}, assignment(5)}, nullptr));

@@ -450,14 +450,14 @@ class Model : public QuorumStore {
   // A block without records, as what its leader builds to begin an epoch or to cut.
   bool add_mark(uint8_t p, model::BlockKind kind, uint64_t epoch) {
     Op op{Op::What::block, p, {}, 0, {}, {}};
-    const auto built =
-        engine->build(partition(p), {kind, {epoch}, engine->quorum_log(partition(p))->commit}, "attempt", told(op));
+    const auto built = engine->build(partition(p), {kind, {epoch}, engine->quorum_log(partition(p))->commit},
+                                     std::string(16, 'a'), told(op));
     if (!built) {
       refused(built.error());
       return false;
     }
     op.block.header = *built;
-    op.block.payload = "attempt";
+    op.block.payload = std::string(16, 'a');
     append(std::move(op));
     return true;
   }

@@ -71,6 +71,48 @@ TEST(QuorumKeep, an_idle_logs_uncommitted_tail_outlives_the_segments_around_it) 
   }
 }
 
+// Whoever leads with a log that ends in a cut is parked: it knows that after a restart, be the cut in the index long
+// since or not committed, and after what lay behind it was cut away.
+TEST(QuorumKeep, whether_the_log_ends_in_the_cut_of_a_split_is_known_after_every_recovery) {
+  QuorumStore s;
+  s.config.segment_bytes = 16 << 10;
+  s.config.retention_bytes = 1;
+  ASSERT_TRUE(s.open());
+  ASSERT_TRUE(s.create_quorum(1, 1));
+  ASSERT_TRUE(s.create(2, 2));
+  const auto attempt = id_of<model::AttemptId>(9);
+  const auto mark = [&](model::BlockKind kind) {
+    return s.engine->build(partition(1), {kind, {1}, s.log().commit}, model::cut_payload(attempt), nullptr);
+  };
+  const auto open = [&] { return model::CutTable(s.log().cuts).open(); };
+  ASSERT_TRUE(s.begin_epoch(1));
+  ASSERT_TRUE(s.build(1, "a", "1"));
+  EXPECT_FALSE(open());
+  EXPECT_FALSE(s.engine->build(partition(1), {model::BlockKind::cut, {1}, {}}, "not an id", nullptr));
+  ASSERT_TRUE(mark(model::BlockKind::cut));
+  const auto cut = s.log().end;
+  ASSERT_TRUE(mark(model::BlockKind::uncut));
+  EXPECT_FALSE(open());
+  s.run();
+  s.lose_power();
+  EXPECT_FALSE(open());
+  ASSERT_TRUE(s.truncate(cut));
+  ASSERT_TRUE(open());
+  s.lose_power();
+  ASSERT_TRUE(open());
+  EXPECT_EQ(open()->at, cut);
+  EXPECT_EQ(open()->attempt, attempt);
+  ASSERT_TRUE(s.commit(cut.lsn.value));
+  for (int i = 0; i < 60; i++) {
+    ASSERT_TRUE(s.write(2, "k" + std::to_string(i), std::string(1000, 'x')));
+    if (i % 10 == 0) s.pass(std::chrono::seconds(6));
+  }
+  EXPECT_EQ(s.read_log(1).error().code, Code::not_found);  // its segment is gone
+  s.lose_power();
+  ASSERT_TRUE(open());
+  EXPECT_EQ(open()->at, cut);
+}
+
 TEST(QuorumKeep, with_nothing_to_apply_segments_are_let_go_all_the_same) {
   QuorumStore s;
   s.config.segment_bytes = 16 << 10;

@@ -1,0 +1,33 @@
+#include "lib/model/cut.h"
+
+namespace cantle::model {
+
+std::string cut_payload(const AttemptId& attempt) { return std::string(attempt.view()); }
+
+base::Result<AttemptId> attempt_of_cut(std::string_view payload) {
+  const auto attempt = AttemptId::from_bytes(payload);
+  if (!attempt || attempt->none()) return base::fail(base::Code::malformed, "a cut whose payload is no attempt's id");
+  return *attempt;
+}
+
+std::optional<CutMark> cut_mark(const BlockHeader& h, std::string_view payload) {
+  if (!is_cut_mark(h.kind)) return std::nullopt;
+  return CutMark{
+      {h.epoch, h.last(), h.header_crc}, attempt_of_cut(payload).value_or(AttemptId{}), h.kind == BlockKind::cut};
+}
+
+void CutTable::note(const CutMark& mark, Lsn commit) {
+  while (marks_.size() > 1 && marks_[1].at.lsn <= commit) marks_.erase(marks_.begin());
+  marks_.push_back(mark);
+}
+
+void CutTable::truncate(Lsn keep) {
+  while (!marks_.empty() && marks_.back().at.lsn > keep) marks_.pop_back();
+}
+
+std::optional<CutMark> CutTable::open() const {
+  if (marks_.empty() || !marks_.back().open) return std::nullopt;
+  return marks_.back();
+}
+
+}  // namespace cantle::model
