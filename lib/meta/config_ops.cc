@@ -2,6 +2,8 @@
 
 #include <set>
 
+#include "lib/base/testing.h"
+
 namespace cantle::meta {
 namespace {
 
@@ -118,7 +120,21 @@ std::optional<model::Government> first_government(const Metadata& file, Region r
   if (p == nullptr || file.replication != model::Replication::quorum) return std::nullopt;
   model::Government first{{1}, {}, {}, std::move(writer), p->min_txnseq};
   for (const auto& a : p->assignments) first.voters.push_back({a.slot, a.server, a.id});
+  const auto* parent = model::find_parent(file, p->id);
+  if (parent != nullptr && parent->cut) first.epoch = parent->cut->epoch.next();
   return first;
+}
+
+std::vector<coord::Op> government_checks(const coord::Layout& layout, const std::string& d, const Metadata& before,
+                                         std::span<const model::Operation> operations) {
+  std::vector<coord::Op> checks;
+  for (const auto& op : operations) {
+    const auto* finalize = std::get_if<model::ops::FinalizeSplit>(&op);
+    const auto* parent = finalize != nullptr && finalize->cut ? before.find(finalize->partition) : nullptr;
+    if (parent == nullptr || MUTANT("finalize_any_government")) continue;
+    checks.emplace_back(coord::OpCheck{layout.government(d, parent->region), finalize->cut->government_version});
+  }
+  return checks;
 }
 
 void append_region(std::vector<coord::Op>& ops, const coord::Layout& layout, const std::string& d, const Metadata& file,
@@ -128,6 +144,11 @@ void append_region(std::vector<coord::Op>& ops, const coord::Layout& layout, con
     return;
   }
   ops.emplace_back(coord::OpCreate{layout.region(d, region), region_text(node)});
+  append_government(ops, layout, d, file, region, writer);
+}
+
+void append_government(std::vector<coord::Op>& ops, const coord::Layout& layout, const std::string& d,
+                       const Metadata& file, Region region, const std::string& writer) {
   const auto government = first_government(file, region, writer);
   if (!government) return;
   ops.emplace_back(coord::OpCreate{layout.government(d, region), coord::government_text(*government)});
@@ -146,13 +167,17 @@ SwapOps swap_ops(const coord::Layout& layout, const std::string& d, model::Table
     out.ops.emplace_back(coord::OpSet{layout.config(d), to_text(to), version});
   if (before == nullptr || before->next_region != after.next_region)
     out.ops.emplace_back(coord::OpSet{layout.nameprefixqueue(d), "next: " + to_string(after.next_region) + "\n"});
-  if (changed.size() > kRegionsAtOnce) return out;
   for (const auto& [region, node] : changed) {
+    // What a child's government begins with is known now, and to nobody later.
+    const bool was_child =
+        before != nullptr && region < before->next_region && before->partitions.get(region) == nullptr;
+    if (changed.size() > kRegionsAtOnce && !was_child) continue;
     bool there = before != nullptr && region < before->next_region;
     if (const auto it = known_present.find(region); it != known_present.end()) there = it->second;
     // A new quorum table takes over nobody's region: its government would be another table's.
     if (before == nullptr && after.replication == model::Replication::quorum) there = false;
     append_region(out.ops, layout, d, after, region, node, there, to.writer);
+    if (was_child && there) append_government(out.ops, layout, d, after, region, to.writer);
   }
   if (before != nullptr && !before->dropped && after.dropped)
     out.ops.emplace_back(coord::OpCreate{layout.dropped(after.table), coord::dropped_text({after.name, after.txnseq})});

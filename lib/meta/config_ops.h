@@ -7,17 +7,20 @@
 //
 // A region of a quorum table comes with its first government (epoch 1, nobody leads, the map's assignments vote) and a
 // directory for votes, in the same multi: they are there if and only if the region is, and are never made again. A
-// government made anew would begin at an epoch that was (S36).
+// government made anew would begin at an epoch that was (S36). A split's children have a region before they have a
+// government: that comes with FINALIZE_SPLIT, at an epoch above the parent's.
 #pragma once
 
 #include <map>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "lib/coord/coord.h"
 #include "lib/coord/layout.h"
 #include "lib/model/metadata.h"
+#include "lib/model/operation.h"
 #include "lib/model/table_config.h"
 
 namespace cantle::meta {
@@ -34,10 +37,18 @@ std::map<model::Region, coord::RegionNode> changed_region_nodes(const model::Met
 // Of a new region of a quorum table; nullopt: `file` has no such partition, or is of a push table.
 std::optional<model::Government> first_government(const model::Metadata& file, model::Region region,
                                                   std::string writer);
+// The governments that the operations rest on have the versions still that they name. Of an operation whose partition
+// is not there: nothing, as it fails by itself.
+std::vector<coord::Op> government_checks(const coord::Layout& layout, const std::string& distribution,
+                                         const model::Metadata& before, std::span<const model::Operation> operations);
 // Appends what makes the region's node, with what belongs to it, or, if it is `there`, sets it.
 void append_region(std::vector<coord::Op>& ops, const coord::Layout& layout, const std::string& distribution,
                    const model::Metadata& file, model::Region region, const coord::RegionNode& node, bool there,
                    const std::string& writer);
+
+// Its first government, and the directory for votes; of a partition that `file` has, in a quorum table.
+void append_government(std::vector<coord::Op>& ops, const coord::Layout& layout, const std::string& distribution,
+                       const model::Metadata& file, model::Region region, const std::string& writer);
 
 // More region nodes than this do not go into the multi of a transaction: TableConfig says `regions_behind`.
 constexpr size_t kRegionsAtOnce = 200;

@@ -1,5 +1,6 @@
 // The changes a table's agent proposes: performs what proto::MetadataCommit decides.
 #include <algorithm>
+#include <charconv>
 
 #include "lib/base/log.h"
 #include "lib/meta/config_ops.h"
@@ -230,8 +231,12 @@ void TableAgent::swap_multi(const ChangePtr& change, model::TableConfig to, int3
   const auto& base = change->machine->base();
   auto swap = swap_ops(host_.layout(), distribution_, to, version, base.get(), *built->map, change->regions_present);
   to.regions_behind = swap.regions_behind;
-  host_.session().multi(std::move(swap.ops), [this, alive = weak(), asked = now(), change, to, version,
-                                              tries](base::Result<std::vector<coord::OpResult>> done) {
+  const auto checks_from = swap.ops.size();
+  if (base != nullptr)
+    for (auto& check : government_checks(host_.layout(), distribution_, *base, change->operations))
+      swap.ops.push_back(std::move(check));
+  host_.session().multi(std::move(swap.ops), [this, alive = weak(), asked = now(), change, to, version, tries,
+                                              checks_from](base::Result<std::vector<coord::OpResult>> done) {
     if (!alive.lock()) return;
     if (done) {
       swapped(to, version == proto::kCreateVersion ? 0 : done->front().stat.version, asked);
@@ -241,6 +246,10 @@ void TableAgent::swap_multi(const ChangePtr& change, model::TableConfig to, int3
     // Not TableConfig, but a region node that is there, or is not, against expectation: nothing happened.
     const bool region = (error.code == base::Code::exists || error.code == base::Code::not_found) &&
                         error.detail != "0" && !error.detail.empty();
+    size_t failed = 0;
+    std::from_chars(error.detail.data(), error.detail.data() + error.detail.size(), failed);
+    if (failed >= checks_from && (error.code == base::Code::conflict || error.code == base::Code::not_found))
+      return feed(change, Swapped{now(), proto::SwapResult::refused});
     if (region && tries > 0) return regions_refused(change, to, version, tries - 1);
     feed(change, Swapped{now(), proto::swap_result(error)});
   });

@@ -66,7 +66,8 @@ Partition make_partition(const Draft& draft, const Partition& parent, const Chil
               .split = std::nullopt,
               .moves = {}};
   for (auto& a : p.assignments) {
-    const bool has_everything = a.state == AssignmentState::available || contains(ready, a.id);
+    const bool has_everything =
+        a.state == AssignmentState::available || contains(ready, a.id) || draft.file.replication == Replication::quorum;
     a.state = has_everything ? AssignmentState::available : AssignmentState::initializing;
     a.since = draft.file.txnseq;
   }
@@ -90,6 +91,13 @@ base::Status apply(Draft& draft, const ops::SplitPartition& op) {
               .since = draft.file.txnseq};
   TRY_ASSIGN(split.low, make_child(draft, p, op.low));
   TRY_ASSIGN(split.high, make_child(draft, p, op.high));
+  if (draft.file.replication == Replication::quorum)
+    for (const auto* child : {&split.low, &split.high})
+      for (const auto& a : child->assignments)
+        if (a.source.none())
+          return refused("servers", "server " + a.server.name +
+                                        " does not hold the partition: the children of a quorum table stand where the "
+                                        "parent stands (move it first)");
   p.split = std::move(split);
   p.state = PartitionState::splitting;
   draft.changed(std::move(p));
@@ -102,6 +110,9 @@ base::Status apply(Draft& draft, const ops::FinalizeSplit& op) {
   const auto& split = *parent.split;
   if (split.phase != SplitPhase::filling)
     return conflict("phase", "split " + to_string(op.attempt) + " has not passed its barrier");
+  const bool quorum = draft.file.replication == Replication::quorum;
+  if (quorum != op.cut.has_value() || (quorum && op.cut->at.lsn.value == 0))
+    return refused("cut", quorum ? "the split of a quorum table ends with a cut" : "a push table has no cut");
   for (const auto* child : {&split.low, &split.high}) {
     TRY_ASSIGN(const auto ready, count_ready(parent, *child, op.ready));
     if (ready < child->assignments.size() / 2 + 1 && !MUTANT("finalize_without_majority"))
@@ -121,7 +132,8 @@ base::Status apply(Draft& draft, const ops::FinalizeSplit& op) {
                               .low = split.low.id,
                               .high = split.high.id,
                               .at = draft.file.txnseq,
-                              .parent_assignments = parent.assignments});
+                              .parent_assignments = parent.assignments,
+                              .cut = quorum ? std::optional(CutEnd{op.cut->at, op.cut->epoch}) : std::nullopt});
   std::stable_sort(draft.file.ended.begin(), draft.file.ended.end(),
                    [](const auto& a, const auto& b) { return std::pair(a.at, a.region) < std::pair(b.at, b.region); });
   // Parent out, children in, in one transaction: no file has a hole or an overlap (S41).

@@ -109,24 +109,6 @@ base::Result<Draft> begin(const Metadata* before, std::span<const Operation> ope
   return Draft{std::move(file)};
 }
 
-namespace {
-
-template <class Op, class... Others>
-constexpr bool is_one_of = (std::is_same_v<Op, Others> || ...);
-
-// A quorum table's partition is split by a cut in its log: METADATA alone would lose what is under way.
-base::Status supported(const Metadata& file, const Operation& operation) {
-  if (file.replication != Replication::quorum) return base::ok();
-  return std::visit(
-      []<class Op>(const Op&) -> base::Status {
-        if constexpr (is_one_of<Op, ops::SplitPartition, ops::FinalizeSplit, ops::AbortSplit>)
-          return refused("supported", "a partition of a quorum table cannot be split yet in this version");
-        return base::ok();
-      },
-      operation);
-}
-
-}  // namespace
 }  // namespace detail
 
 base::Result<Metadata> apply(const Metadata* base, std::span<const Operation> operations, const ApplyContext& context) {
@@ -135,8 +117,7 @@ base::Result<Metadata> apply(const Metadata* base, std::span<const Operation> op
   draft.file.changes.push_back(context.change);
   if (draft.file.changes.size() > kChangeIdsMax) draft.file.changes.erase(draft.file.changes.begin());
   for (const auto& op : operations) {
-    auto done = detail::supported(draft.file, op);
-    if (done) done = std::visit([&](const auto& x) { return detail::apply(draft, x); }, op);
+    auto done = std::visit([&](const auto& x) { return detail::apply(draft, x); }, op);
     if (!done) return base::fail(std::move(done).error().wrap(operation_name(op)));
   }
   TRY(base != nullptr ? validate_change(*base, draft.file) : validate(draft.file));

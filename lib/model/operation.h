@@ -14,8 +14,7 @@
 //   invalid    it can hold on no base (a split point outside the interval, a server named twice), or the
 //              result breaks a rule of validate()
 //
-// What changes an entry sets its min_txnseq to the new txnseq. Of a quorum table no partition is split yet: invalid,
-// rule `supported`.
+// What changes an entry sets its min_txnseq to the new txnseq.
 #pragma once
 
 #include <map>
@@ -85,7 +84,8 @@ struct NewChild {
   friend bool operator==(const NewChild&, const NewChild&) = default;
 };
 // Expects: the partition active, with no split and no move. Begins at phase `barrier` (S39). A child assignment on
-// a server that holds the parent gets the parent's assignment there as its source.
+// a server that holds the parent gets the parent's assignment there as its source. The children of a quorum table stand
+// on the parent's servers, all of them.
 struct SplitPartition {
   PartitionId partition;
   AttemptId attempt;
@@ -108,11 +108,24 @@ struct Initialize {
 // that source AVAILABLE, one without must itself be AVAILABLE. These, and what is AVAILABLE anyway, enter AVAILABLE,
 // all others INITIALIZING.
 // Parent out, children in, in one transaction (S41); the parent is remembered in `ended`.
+//
+// Of a quorum table it names the cut, and the parent's government in which its leader reported that the cut is
+// committed; whoever commits it checks that the government's node has that version still. All assignments of the
+// children enter AVAILABLE then: their governments count them from the beginning, and who has nothing yet votes with an
+// empty log.
+struct FinalCut {
+  LogPoint at;
+  Epoch epoch;  // of that government: the children's are above it
+  int32_t government_version = 0;
+  CANTLE_FIELDS(at, epoch, government_version)
+  friend bool operator==(const FinalCut&, const FinalCut&) = default;
+};
 struct FinalizeSplit {
   PartitionId partition;
   AttemptId attempt;
   std::vector<AssignmentId> ready;
-  CANTLE_FIELDS(partition, attempt, ready)
+  std::optional<FinalCut> cut = {};
+  CANTLE_FIELDS(partition, attempt, ready, cut)
   friend bool operator==(const FinalizeSplit&, const FinalizeSplit&) = default;
 };
 

@@ -39,6 +39,7 @@ class Printer {
   void print(const ServerId& id) { *out_ += id.name; }
   void print(bool b) { *out_ += b ? "yes" : "no"; }
   void print(uint32_t n) { *out_ += std::to_string(n); }
+  void print(int32_t n) { *out_ += std::to_string(n); }
   void print(Keyspace k) { *out_ += k == Keyspace::hash ? "hash" : "range"; }
   void print(Replication r) { *out_ += r == Replication::quorum ? "quorum" : "push"; }
   void print(const Interval& i) { *out_ += to_string(i); }

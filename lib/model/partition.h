@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "lib/base/bytes.h"
+#include "lib/model/block.h"
 #include "lib/model/fields.h"
 #include "lib/model/ids.h"
 #include "lib/model/interval.h"
@@ -98,6 +99,14 @@ struct Partition {
   friend bool operator==(const Partition&, const Partition&) = default;
 };
 
+// Where the log of a quorum table's parent ended: its children's begin behind it.
+struct CutEnd {
+  LogPoint at;
+  Epoch epoch;  // of the parent's last government: the children's are above it
+  CANTLE_FIELDS(at, epoch)
+  friend bool operator==(const CutEnd&, const CutEnd&) = default;
+};
+
 // What is left of a partition after FINALIZE_SPLIT: a server that was away learns from it that its
 // copy of the parent is to be divided, and a replica that is being filled what the parent's copies can give it. Kept
 // until every server in `parent_assignments` has published an `observed` at or past `at`, or holds nothing of this
@@ -111,7 +120,8 @@ struct EndedPartition {
   PartitionId low, high;
   TxnSeq at;  // txnseq of FINALIZE_SPLIT
   std::vector<Assignment> parent_assignments;
-  CANTLE_FIELDS(id, region, interval, attempt, point, low, high, at, parent_assignments)
+  std::optional<CutEnd> cut = {};  // of a quorum table's
+  CANTLE_FIELDS(id, region, interval, attempt, point, low, high, at, parent_assignments, cut)
   friend bool operator==(const EndedPartition&, const EndedPartition&) = default;
 };
 

@@ -23,6 +23,12 @@ DriverBase::Decision DriverBase::wait(std::string why, std::vector<model::Server
   return d;
 }
 
+DriverBase::Decision DriverBase::wait_briefly(std::string why, std::vector<model::ServerId> for_whom) {
+  auto d = wait(std::move(why), std::move(for_whom));
+  d.look_in = kDriverLookSoon;
+  return d;
+}
+
 DriverBase::Decision DriverBase::submit(model::Operation operation) {
   Decision d;
   d.kind = Decision::Kind::submit;
@@ -135,7 +141,7 @@ void DriverBase::act(base::Instant now, Decision decision, Effects& out) {
   }
   backoff_ = {};
   refusal_.clear();
-  next_look_ = now + kDriverLookEvery;
+  next_look_ = now + decision.look_in;
   say(std::move(decision.waiting), out);
   if (hinted_) look(now, out);
 }

@@ -106,6 +106,7 @@ using Effects = std::vector<Effect>;
 }  // namespace driver
 
 constexpr base::Duration kDriverLookEvery = std::chrono::milliseconds(500);  // the slow timer behind the hints
+constexpr base::Duration kDriverLookSoon = std::chrono::milliseconds(50);    // … where clients wait for what comes
 constexpr base::Duration kDriverAnswerWithin = std::chrono::seconds(15);     // then the question is asked again
 constexpr base::Duration kDriverRetryFirst = std::chrono::milliseconds(100);
 constexpr base::Duration kDriverRetryMost = std::chrono::seconds(5);
@@ -123,9 +124,11 @@ class DriverBase {
     enum class Kind : uint8_t { wait, submit, end } kind = Kind::wait;
     driver::Submit submit;
     driver::Waiting waiting;
+    base::Duration look_in = kDriverLookEvery;
     driver::Ended end;
   };
   static Decision wait(std::string why, std::vector<model::ServerId> for_whom = {});
+  static Decision wait_briefly(std::string why, std::vector<model::ServerId> for_whom = {});  // clients wait, too
   static Decision submit(model::Operation operation);
   static Decision end(driver::Outcome outcome, std::string reason = {});
 

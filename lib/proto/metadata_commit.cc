@@ -229,6 +229,10 @@ void MetadataCommit::on(const Swapped& in, Effects& out) {
     case SwapResult::conflict:
       // Refused at this version. An earlier try at it, whose answer was lost, may be what moved it.
       return look(out);
+    case SwapResult::refused:
+      // TableConfig stands where it stood, so no earlier try was made; one that comes late is refused for the same.
+      discard(out);
+      return reply(base::fail(base::Code::conflict, "a government that the change rests on has changed"), out);
     case SwapResult::unsent: enter(Phase::looking); return backoff_.failed(in.now);
   }
 }

@@ -128,6 +128,7 @@ void MetadataMember::on(const Swapped& in, Effects& out) {
   if (phase_ != Phase::swapping) return;
   switch (in.result) {
     case SwapResult::done: return reply(Members{wanted_list(), config_.config.metadata_txnseq}, out);
+    case SwapResult::refused:
     case SwapResult::conflict: return read(out);
     case SwapResult::unknown: ambiguous_ = true; return read(out);
     case SwapResult::unsent: enter(Phase::reading); return backoff_.failed(in.now);

@@ -28,6 +28,7 @@ using ConfigAnswer = base::Result<std::optional<VersionedConfig>>;
 enum class SwapResult : uint8_t {
   done = 1,
   conflict,  // refused: another version, or (creating) it exists: this swap will not happen
+  refused,   // something that it rests on besides is not so any more: it will never happen as it is
   unsent,    // known not to have reached anybody
   unknown,   // it may have happened, or happen yet (S27)
 };

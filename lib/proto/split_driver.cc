@@ -83,6 +83,7 @@ DriverBase::Decision SplitDriver::decide(const World& world) {
   seen_ = split;
   if (abort_reason() != nullptr) return submit(model::ops::AbortSplit{parent->id, attempt_});
 
+  if (world.map->replication == model::Replication::quorum) return decide_quorum(*parent, world);
   if (split.phase == model::SplitPhase::barrier) {
     auto who = split_barrier_waits_for(*parent, world);
     if (!who.empty()) return wait("servers of the parent have not observed the split", std::move(who));
@@ -97,6 +98,24 @@ DriverBase::Decision SplitDriver::decide(const World& world) {
   if (!majority_ready(split.low, low)) add_unready(split.low, low, &who);
   if (!majority_ready(split.high, high)) add_unready(split.high, high, &who);
   return wait("children are being filled", {who.begin(), who.end()});
+}
+
+DriverBase::Decision SplitDriver::decide_quorum(const model::Partition& parent, const World& world) const {
+  const auto& split = *parent.split;
+  if (split.phase == model::SplitPhase::barrier) return submit(model::ops::Initialize{parent.id, attempt_});
+  const auto seen = world.governments.find(parent.id);
+  if (seen == world.governments.end()) return wait("the parent's government cannot be read");
+  const auto& government = seen->second.government;
+  const auto* leader = model::find_voter(government.voters, government.leader);
+  const auto& cut = government.cut;
+  if (!cut || (cut->attempt != attempt_ && !MUTANT("cut_of_any_attempt")))
+    return leader != nullptr ? wait_briefly("the parent's leader has not cut its log yet", {leader->server})
+                             : wait_briefly("the parent has no leader");
+  model::ops::FinalizeSplit finalize{parent.id, attempt_, {}};
+  for (const auto* child : {&split.low, &split.high})
+    for (const auto& a : child->assignments) finalize.ready.push_back(a.id);
+  finalize.cut = model::ops::FinalCut{cut->at, government.epoch, seen->second.version};
+  return submit(std::move(finalize));
 }
 
 DriverBase::Decision SplitDriver::decide_ended(const model::Metadata& map) const {

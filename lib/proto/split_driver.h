@@ -1,11 +1,16 @@
-// SplitDriver drives one split of a push table from SPLIT to FINALIZE_SPLIT (design/reshape.md, "Split").
+// SplitDriver drives one split from SPLIT to FINALIZE_SPLIT (design/reshape.md, "Split").
 //
+// Of a push table:
 // 1. Barrier: every live server assigned to the parent, and in any case a majority of the parent's slots,
 //    has published an `observed` at or past the SPLIT: INITIALIZE. From then on no write under an older map
 //    can be acknowledged at majority, so what a majority of the parent has pushed is everything (S43).
 // 2. A majority of each child's slots is ready: FINALIZE_SPLIT. A child assignment with a source has its data
 //    where it stands and is ready when its server has observed the split; one without is ready when its server
 //    had it marked AVAILABLE.
+// Of a quorum table there is no barrier, as one log takes all writes: INITIALIZE at once, upon which the parent's
+// leader cuts; FINALIZE_SPLIT when the parent's government reports the cut of this attempt, and only while it still
+// does: the operation names the version of the government in which it did.
+//
 // 3. AbortAsked before FINALIZE is committed: ABORT_SPLIT. It needs no server of the children (S60).
 //
 // Point, child ids, assignments and attempt are read from METADATA and never computed again (S39); readiness is
@@ -27,6 +32,7 @@ class SplitDriver final : public DriverBase {
   Decision decide(const World& world) override;
 
  private:
+  Decision decide_quorum(const model::Partition& parent, const World& world) const;
   Decision decide_ended(const model::Metadata& map) const;
 
   model::AttemptId attempt_;

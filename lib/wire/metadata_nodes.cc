@@ -71,7 +71,7 @@ void put(Writer& w, const model::Partition& p) {
 }
 
 void put(Writer& w, const model::EndedPartition& e) {
-  w.array(kEndedFields);
+  w.array(e.cut ? kEndedCutFields : kEndedFields);
   w.bin(e.id.view());
   w.uint(e.region.value);
   w.bin(e.interval.begin);
@@ -83,6 +83,11 @@ void put(Writer& w, const model::EndedPartition& e) {
   w.bin(children);
   w.uint(e.at.value);
   put(w, e.parent_assignments);
+  if (!e.cut) return;
+  w.uint(e.cut->at.epoch.value);
+  w.uint(e.cut->at.lsn.value);
+  w.uint(e.cut->at.crc);
+  w.uint(e.cut->epoch.value);
 }
 
 // --- reading: the first thing that is wrong makes everything after it fail ------------------------
@@ -207,7 +212,9 @@ void get(Input& in, model::Partition* p) {
 }
 
 void get(Input& in, model::EndedPartition* e) {
-  in.exactly(kEndedFields);
+  uint32_t fields = 0;
+  in.array(&fields, kEndedCutFields);
+  in.need(fields == kEndedFields || fields == kEndedCutFields);
   in.id(&e->id);
   in.number(&e->region.value, model::kRegionMax - 1);
   e->interval.begin = in.text(model::kKeyMax);
@@ -222,6 +229,12 @@ void get(Input& in, model::EndedPartition* e) {
   }
   in.number(&e->at.value);
   get(in, &e->parent_assignments);
+  if (fields != kEndedCutFields) return;
+  auto& cut = e->cut.emplace();
+  in.number(&cut.at.epoch.value);
+  in.number(&cut.at.lsn.value);
+  in.number(&cut.at.crc);
+  in.number(&cut.epoch.value);
 }
 
 std::vector<std::pair<uint32_t, NodeHash>> get_hashes(Input& in, uint32_t count_max) {

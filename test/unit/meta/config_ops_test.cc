@@ -164,6 +164,55 @@ TEST(SwapOps, a_region_that_is_there_keeps_its_government) {
   EXPECT_FALSE(first_government(push.current(), {1}, "m1/1-1"));
 }
 
+// The children of a split have regions from SPLIT on, and governments from FINALIZE_SPLIT on: above the parent's, which
+// must be the one that it names.
+TEST(SwapOps, the_children_of_a_split_get_governments_above_their_parents) {
+  base::SeededRandom random(5);
+  auto map = quorum_table(random, 1);
+  const coord::Layout at("c");
+  model::TableConfig config;
+  config.metadata_servers = {{"m1"}};
+  const auto next = [&](const model::Operation& op) {
+    const std::vector<model::Operation> ops{op};
+    const auto after = model::apply(&map, ops, {model::TxnId::draw(random), model::ChangeId::draw(random), "h"});
+    EXPECT_TRUE(after) << base::to_string(after.error());
+    auto to = config;
+    model::set_current(to, *after, std::string(32, 'h'));
+    auto swap = swap_ops(at, "1_random", to, 3, &map, *after, {});
+    EXPECT_EQ(government_checks(at, "1_random", map, ops).size(),
+              std::holds_alternative<model::ops::FinalizeSplit>(op) ? 1U : 0U);
+    map = *after;
+    return swap.ops;
+  };
+  const auto parent = map.partitions.front();
+  const auto split = model::draw_split(parent, "m", {}, {}, random);
+  const auto governments = [](const std::vector<coord::Op>& ops) {
+    std::map<std::string, model::Government> found;
+    for (const auto& op : ops)
+      if (op.path.ends_with("/government")) found[op.path] = *coord::parse_government(op.value);
+    return found;
+  };
+  EXPECT_TRUE(governments(next(split)).empty());
+  EXPECT_TRUE(governments(next(model::ops::Initialize{parent.id, split.attempt})).empty());
+  model::ops::FinalizeSplit finalize{parent.id, split.attempt, {}, model::ops::FinalCut{{{6}, {50}, 1}, {7}, 21}};
+  for (const auto* child : {&split.low, &split.high})
+    for (const auto& a : child->assignments) finalize.ready.push_back(a.id);
+  const std::vector<model::Operation> ops{finalize};
+  const auto checks = government_checks(at, "1_random", map, ops);
+  ASSERT_EQ(checks.size(), 1U);
+  EXPECT_EQ(checks[0].kind, coord::Op::Kind::check);
+  EXPECT_EQ(checks[0].path, at.government("1_random", parent.region));
+  EXPECT_EQ(checks[0].version, 21);
+  const auto made = governments(next(finalize));
+  ASSERT_EQ(made.size(), 2U);
+  for (const auto& p : map.partitions) {
+    const auto& g = made.at(at.government("1_random", p.region));
+    EXPECT_EQ(g.epoch.value, 8U);
+    EXPECT_TRUE(g.leader.none());
+    EXPECT_EQ(g.voters.size(), 3U);
+  }
+}
+
 // What a multi may hold: 1,000 operations and 1,000,000 bytes.
 TEST(SwapOps, the_largest_multi_of_a_quorum_table_is_one_that_the_service_takes) {
   base::SeededRandom random(5);

@@ -316,25 +316,35 @@ TEST_F(Story, a_quorum_table_has_an_odd_number_of_replicas_that_all_vote_at_once
   }
 }
 
-TEST_F(Story, what_quorum_tables_cannot_do_yet_is_refused_by_name) {
+// By its cut: what the government reported, and nothing else, ends the parent.
+TEST_F(Story, a_quorum_tables_split_ends_at_the_cut) {
   now = *create_quorum(3, random);
-  const auto says = [&](const Operation& op, std::string_view what) {
-    const std::vector<Operation> list{op};
-    const auto next = apply(&now, list, {TxnId::draw(random), ChangeId::draw(random), std::string(32, 'h')});
-    ASSERT_FALSE(next) << to_string(op);
-    EXPECT_EQ(next.error().code, Code::invalid) << to_string(op);
-    EXPECT_EQ(next.error().detail, "supported") << to_string(op);
-    EXPECT_NE(next.error().text.find(what), std::string::npos) << next.error().text;
-  };
-  const auto attempt = AttemptId::draw(random);
-  const auto id = only().id;
-  says(split(), "cannot be split yet");
-  says(ops::FinalizeSplit{id, attempt, {}}, "cannot be split yet");
-  says(ops::AbortSplit{id, attempt}, "cannot be split yet");
-  // What does not touch who votes works as in any table.
-  must(ops::MarkAvailable{only().assignments[0].id, {"p1"}});
-  must(ops::SetOption{"read_level", "one"});
-  must(ops::DropTable{true});
+  refuses(split({{"p1"}, {"p2"}, {"p4"}}, {}), Code::invalid, "servers");  // to be moved there first
+  const auto op = split({{"p3"}, {"p1"}, {"p2"}}, {});
+  must(op);
+  must(ops::Initialize{only().id, op.attempt});
+  std::vector<AssignmentId> all;
+  for (const auto* child : {&only().split->low, &only().split->high})
+    for (const auto& a : child->assignments) all.push_back(a.id);
+  const auto parent = only().id;
+  refuses(ops::FinalizeSplit{parent, op.attempt, all}, Code::invalid, "cut");
+  refuses(ops::FinalizeSplit{parent, op.attempt, all, ops::FinalCut{}}, Code::invalid, "cut");
+  const LogPoint at{{4}, {1000}, 77};
+  must(ops::FinalizeSplit{parent, op.attempt, all, ops::FinalCut{at, {5}, 12}});
+  ASSERT_EQ(now.ended.size(), 1U);
+  EXPECT_EQ(now.ended[0].cut, (CutEnd{at, {5}}));
+  ASSERT_EQ(now.partitions.size(), 2U);
+  for (const auto& p : now.partitions)
+    for (const auto& a : p.assignments) EXPECT_EQ(a.state, AssignmentState::available);
+}
+
+TEST_F(Story, a_push_tables_split_has_no_cut) {
+  const auto op = split();
+  must(op);
+  must(ops::Initialize{only().id, op.attempt});
+  auto with = finalize();
+  with.cut = ops::FinalCut{{{1}, {5}, 7}, {1}, 0};
+  refuses(with, Code::invalid, "cut");
 }
 
 // Who should vote, as "p1 p2 p4".

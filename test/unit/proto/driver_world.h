@@ -18,12 +18,15 @@ using model::ServerId;
 
 class DriverWorld {
  public:
-  explicit DriverWorld(uint64_t seed = 1, uint32_t replicas = 3, int servers = 5) : random(seed) {
+  explicit DriverWorld(uint64_t seed = 1, uint32_t replicas = 3, int servers = 5,
+                       model::Replication replication = model::Replication::push)
+      : random(seed) {
     for (int i = 1; i <= servers; ++i) live.insert(ServerId{"p" + std::to_string(i)});
     model::ops::CreateTable create;
     create.name = "t";
     create.table = model::TableUuid::draw(random);
     create.replicas = replicas;
+    create.replication = replication;
     model::ops::NewPartition p;
     p.id = model::PartitionId::draw(random);
     for (uint32_t i = 0; i < replicas; ++i)
@@ -46,7 +49,7 @@ class DriverWorld {
     ASSERT_TRUE(status) << model::to_string(op) << ": " << base::to_string(status.error());
   }
   const model::Partition& only() const { return map->partitions.front(); }
-  World world() const { return {map, observed, live}; }
+  World world() const { return {map, observed, live, governments}; }
 
   model::AttemptId split(std::vector<ServerId> low = {}, std::vector<ServerId> high = {}) {
     auto op = model::draw_split(only(), "m", low, high, random);
@@ -76,6 +79,7 @@ class DriverWorld {
   std::shared_ptr<const model::Metadata> map;
   std::map<ServerId, model::TxnSeq> observed;
   std::set<ServerId> live;
+  std::map<model::PartitionId, GovernmentSeen> governments;
   std::map<std::string, int> commits;
 
  private:

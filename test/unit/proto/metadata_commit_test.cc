@@ -193,6 +193,14 @@ TEST_F(MetadataCommitTest, a_lost_race_on_a_named_base_is_a_conflict) {
   EXPECT_EQ(outcome(out), "CONFLICT");
 }
 
+// What it rests on besides TableConfig has changed: it would be refused for ever, and others wait behind it.
+TEST_F(MetadataCommitTest, a_swap_refused_for_what_it_rests_on_is_a_conflict_at_once) {
+  to_swapping();
+  const auto out = step(Swapped{at(5), SwapResult::refused});
+  EXPECT_NE(find<Discard>(out), nullptr);
+  EXPECT_EQ(outcome(out), "CONFLICT");
+}
+
 TEST_F(MetadataCommitTest, a_refused_swap_that_was_an_own_earlier_one_is_success) {  // S28
   to_swapping();
   step(Swapped{at(5), SwapResult::conflict});

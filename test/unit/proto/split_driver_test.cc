@@ -73,6 +73,32 @@ TEST(SplitDriver, children_where_the_parent_is_are_ready_when_their_servers_obse
   EXPECT_TRUE(submits(first_look(w, attempt), "FINALIZE_SPLIT"));
 }
 
+// Of a quorum table: one log takes all writes, so nobody is waited for but the leader's cut.
+TEST(SplitDriver, a_quorum_tables_split_ends_with_the_cut_that_its_government_reports) {
+  DriverWorld w(1, 3, 3, model::Replication::quorum);
+  const auto attempt = w.split();
+  const auto parent = w.only().id;
+  ASSERT_TRUE(submits(first_look(w, attempt), "INITIALIZE"));
+  w.must(model::ops::Initialize{parent, attempt});
+  EXPECT_EQ(waiting(first_look(w, attempt)), "");
+  auto& seen = w.governments[parent];
+  seen.version = 9;
+  seen.government.epoch = {4};
+  for (const auto& a : w.only().assignments) seen.government.voters.push_back({a.slot, a.server, a.id});
+  seen.government.leader = w.only().assignments[1].id;
+  EXPECT_EQ(waiting(first_look(w, attempt)), "p2 ");
+  const model::LogPoint at{{3}, {100}, 5};
+  seen.government.cut = model::CutReport{model::AttemptId::draw(w.random), at};  // of an attempt that was given up
+  EXPECT_EQ(waiting(first_look(w, attempt)), "p2 ");
+  seen.government.cut->attempt = attempt;
+  const auto effects = first_look(w, attempt);
+  ASSERT_TRUE(submits(effects, "FINALIZE_SPLIT"));
+  const auto& op = std::get<driver::Submit>(effects.back()).operation;
+  EXPECT_EQ(std::get<model::ops::FinalizeSplit>(op).cut, (model::ops::FinalCut{at, {4}, 9}));
+  w.must(op);
+  EXPECT_EQ(w.map->partitions.size(), 2U);
+}
+
 TEST(SplitDriver, finalizes_with_a_majority_of_each_child_and_names_who_is_ready) {
   DriverWorld w;
   const auto attempt = w.split({p1, p4, p5}, {p1, p2, p3});
