@@ -219,6 +219,10 @@ void Election::on(Instant, const Reform& in, Effects&) {
   if (may_reform()) reform_ = Reforming{in, read_->version};
 }
 
+void Election::on(Instant, const ReportCut& in, Effects&) {
+  if (leads_) report_ = in;
+}
+
 model::QuorumSuspectReply Election::answer(Instant now, const model::QuorumSuspect& question) {
   if (leads_ || question.epoch < highest_) return {false, highest_};
   if (question.epoch == leader_.epoch) {
@@ -314,6 +318,7 @@ void Election::stop(Instant now, std::string why, AssignmentId successor, Effect
   beacons_->governed(self_.partition, highest_);  // who took its place is known already, perhaps
   leads_.reset();
   reform_.reset();
+  report_.reset();
   pending_.clear();
   swap_.reset();
   met_ = {};
@@ -391,6 +396,11 @@ void Election::think_as_leader(Instant now, Effects& out) {
     Government to = read_->government;
     to.voters = reform_->to.voters;
     to.txnseq = reform_->to.txnseq;
+    swap(now, std::move(to), out);
+  }
+  if (!reform_ && report_ && report_->cut != read_->government.cut && may_swap(now)) {
+    Government to = read_->government;
+    to.cut = report_->cut;
     swap(now, std::move(to), out);
   }
   read_if_due(now, out);

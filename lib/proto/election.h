@@ -149,8 +149,12 @@ struct ResignAsked {
   // The voters are to be these when it has gone; it is none of them, and they have what it has committed.
   std::optional<Reform> voters = {};
 };
+// Of a leader: what its government should say of a cut. Again with each change; forgotten when it leads no more.
+struct ReportCut {
+  std::optional<model::CutReport> cut;
+};
 using Input = std::variant<Tick, GovernmentRead, Swapped, Sealed, VotePut, VotesLost, VotesRead, SuspectAnswered, Rung,
-                           LogState, PromiseMet, LeaderMet, ResignAsked, Reform>;
+                           LogState, PromiseMet, LeaderMet, ResignAsked, Reform, ReportCut>;
 
 // --- effects --------------------------------------------------------------------------------------------------
 struct ReadGovernment {
@@ -248,6 +252,10 @@ class Election {
   // Until when a leader may answer reads; zero for anybody else.
   base::Instant lease_until() const;
   const model::Government* government() const { return read_ ? &read_->government : nullptr; }
+  // What the government says of a cut, or is to say.
+  std::optional<model::CutReport> cut_report() const {
+    return report_ ? report_->cut : read_ ? read_->government.cut : std::nullopt;
+  }
   model::ServerId leader() const { return leader_.server; }  // empty: none known
   // Of the newest leader known. A pipe's open is answered when it is the epoch of that, after LeaderMet.
   model::Epoch follows() const { return leader_.epoch; }
@@ -310,6 +318,7 @@ class Election {
   void on(base::Instant now, const election::LeaderMet& in, election::Effects& out);
   void on(base::Instant now, const election::ResignAsked& in, election::Effects& out);
   void on(base::Instant now, const election::Reform& in, election::Effects& out);
+  void on(base::Instant now, const election::ReportCut& in, election::Effects& out);
 
   // What is to be done now, whatever came.
   void think(base::Instant now, election::Effects& out);
@@ -360,6 +369,7 @@ class Election {
   Request read_by_;  // the read, or swap, that read_ comes from
   Known leader_;
   std::optional<Leading> leads_;
+  std::optional<election::ReportCut> report_;  // leading: what the government should say
   std::optional<base::Instant> resigned_at_;
   model::Epoch met_;                         // leading: the highest promise that a voter has shown
   std::optional<election::Reform> leaving_;  // resigned: who is to vote when the leader is taken out

@@ -99,7 +99,8 @@ void Follower::truncated(const base::Status& status, Effects& out) {
   answer_when_quiet(out);
 }
 
-void Follower::block(Instant now, CallId call, const BlockHeader& h, const model::PipeBlock& m, Effects& out) {
+void Follower::block(Instant now, CallId call, const BlockHeader& h, const model::PipeBlock& m, Effects& out,
+                     model::AttemptId attempt) {
   if (!follows(m.epoch, m.generation)) {
     ask_to_open(m.envelope, m.epoch, m.generation, out);
     out.emplace_back(Release{call});
@@ -127,13 +128,13 @@ void Follower::block(Instant now, CallId call, const BlockHeader& h, const model
     return;
   }
   if (h.first == log_.end().lsn.next()) {
-    take({call, h, m.generation}, out);
+    take({call, h, m.generation, attempt}, out);
     take_early(out);
     learn(out);
     return;
   }
   if (h.first > log_.end().lsn && early_.size() < kEarlyMax &&
-      early_.emplace(h.first, Early{call, h, m.generation}).second) {
+      early_.emplace(h.first, Early{call, h, m.generation, attempt}).second) {
     gap(now, m.generation, out);
     return;
   }
@@ -148,7 +149,10 @@ void Follower::take(const Early& b, Effects& out) {
     ack(b.generation, log_.durable().lsn <= agreed_ ? log_.durable() : LogPoint{}, true, "", out);
     return;
   }
-  log_.append(b.header.first, end_of(b.header));
+  std::optional<model::CutMark> mark;
+  if (model::is_cut_mark(b.header.kind))
+    mark = model::CutMark{end_of(b.header), b.attempt, b.header.kind == model::BlockKind::cut};
+  log_.append(b.header.first, end_of(b.header), mark);
   agreed_ = log_.end().lsn;
   out.emplace_back(Take{b.call});
   if (MUTANT("ack_before_sync_at_follower")) ack(b.generation, log_.end(), false, "", out);

@@ -38,7 +38,7 @@ class Follower {
   void open(base::Instant now, CallId call, const model::PipeOpen& message, Effects& out);
   void cut(base::Instant now, CallId call, const model::PipeCut& message, Effects& out);
   void block(base::Instant now, CallId call, const model::BlockHeader& header, const model::PipeBlock& message,
-             Effects& out);
+             Effects& out, model::AttemptId attempt = {});
   void commit(base::Instant now, const model::PipeCommit& message, Effects& out);
 
   // The store refused a Take, and has everything before `end`, no more.
@@ -57,6 +57,7 @@ class Follower {
     CallId call = 0;
     model::BlockHeader header;
     uint64_t generation = 0;
+    model::AttemptId attempt;
   };
   bool follows(model::Epoch epoch, uint64_t generation) const;
   void ask_to_open(const model::Envelope& from, model::Epoch epoch, uint64_t generation, Effects& out);

@@ -59,7 +59,7 @@ Lsn Leader::next_lsn() const {
 }
 
 bool Leader::takes_writes() const {
-  return serving_ && !stopped_ && has_majority() && uncommitted_bytes_ < kUncommittedMax &&
+  return serving_ && !stopped_ && !parked() && has_majority() && uncommitted_bytes_ < kUncommittedMax &&
          uncommitted_.size() < kUncommittedBlocksMax;
 }
 
@@ -148,6 +148,10 @@ void Leader::built(Instant now, BatchId id, const base::Result<Placed>& placed, 
   CHECK(it != building_.end());
   Gathered batch = std::move(it->second);
   building_.erase(it);
+  if (cutting_ == id) {
+    cutting_.reset();
+    take_waiting_ = !waiting_.empty();
+  }
   if (!placed) {
     uncommitted_bytes_ -= batch.bytes;
     if (stopped_) return;
@@ -156,7 +160,9 @@ void Leader::built(Instant now, BatchId id, const base::Result<Placed>& placed, 
     return;
   }
   CHECK(placed->first == batch.first);
-  log_.append(placed->first, placed->end);
+  std::optional<model::CutMark> mark;
+  if (model::is_cut_mark(batch.kind)) mark = {placed->end, batch.attempt, batch.kind == model::BlockKind::cut};
+  log_.append(placed->first, placed->end, mark);
   if (stopped_) return;  // its requests have their answers
   if (starting_ == id) start_ = placed->first;
   const Kept block{placed->first, placed->end, placed->bytes};
@@ -180,6 +186,36 @@ void Leader::durable(Instant now, Effects& out) {
   for (auto& peer : peers_)
     if (peer.state == PeerState::trailing) go_on(now, peer, out);
   forget(out);
+}
+
+// --- the cut of a split --------------------------------------------------------------------------
+
+void Leader::cut(Instant now, model::BlockKind kind, const model::AttemptId& attempt, Effects& out) {
+  now_ = now;
+  CHECK(serving_ && !stopped_ && !cutting_);
+  if (batch_) close_batch(out);
+  Gathered cut;
+  cut.id = ++last_batch_;
+  cut.first = next_lsn();
+  cut.records = 1;
+  cut.kind = kind;
+  cut.attempt = attempt;
+  cutting_ = cut.id;
+  out.emplace_back(Build{cut.id, kind, epoch_, cut.first, log_.commit(), attempt});
+  building_.emplace(cut.id, std::move(cut));
+}
+
+bool Leader::parked() const {
+  if (MUTANT("writes_not_parked")) return false;
+  if (cutting_) return true;
+  const auto cut = log_.open_cut();
+  return cut.has_value() && (cut->at.epoch == epoch_ || !MUTANT("new_leader_not_parked"));
+}
+
+bool Leader::has_joined(const model::ServerId& server) const {
+  return server == self_.server || std::any_of(peers_.begin(), peers_.end(), [&](const Peer& p) {
+           return p.hop.server == server && p.state == PeerState::joined;
+         });
 }
 
 // --- commit --------------------------------------------------------------------------------------
@@ -231,8 +267,9 @@ void Leader::commit(Instant now, Effects& out) {
 void Leader::expire(Instant now, Effects& out) {
   if (now < expire_at_) return;
   expire_at_ = now + kExpireEvery;
-  const auto none =
-      no_quorum(has_majority() ? "the leader has not served yet" : "a majority of the replicas is missing");
+  const auto none = no_quorum(!has_majority() ? "a majority of the replicas is missing"
+                              : parked()      ? "the partition is being split"
+                                              : "the leader has not served yet");
   for (auto it = waiting_.begin(); it != waiting_.end();) {
     if (now < it->deadline) {
       ++it;

@@ -73,6 +73,8 @@ struct Gathered {
   size_t bytes = 0;
   std::vector<InBlock> requests;
   base::Instant since;  // of the first of them
+  model::BlockKind kind = model::BlockKind::data;
+  model::AttemptId attempt{};  // of a cut or an uncut
 };
 
 class Leader {
@@ -104,6 +106,12 @@ class Leader {
   void link_lost(base::Instant now, const model::ServerId& server, Effects& out);
   void tick(base::Instant now, Effects& out);
   void stop(const base::Error& why, Effects& out);
+  // Appends the cut of a split, or takes it back with an uncut. From the call on it is parked: writes wait outside the
+  // log until an uncut is in it. Not while another is being built.
+  void cut(base::Instant now, model::BlockKind kind, const model::AttemptId& attempt, Effects& out);
+  bool parked() const;
+  bool cutting() const { return cutting_.has_value(); }
+  bool has_joined(const model::ServerId& server) const;
 
   // The government was renewed: what is in blocks stays in the log, and is answered by the leader that comes next, once
   // its epoch start is committed. Before stop() of the one, before begin() of the other.
@@ -219,6 +227,7 @@ class Leader {
   bool take_waiting_ = false;  // there may be room for what waits outside the log
   BatchId last_batch_ = 0;
   std::optional<BatchId> starting_;  // the epoch start's batch
+  std::optional<BatchId> cutting_;   // the batch of a cut or an uncut that is being built
   std::optional<Gathered> batch_;
   std::map<BatchId, Gathered> building_;
   std::deque<Kept> kept_;

@@ -10,10 +10,11 @@ using model::EpochStart;
 using model::LogPoint;
 using model::Lsn;
 
-void Log::append(Lsn first, const LogPoint& end) {
+void Log::append(Lsn first, const LogPoint& end, const std::optional<model::CutMark>& mark) {
   CHECK(first == end_.lsn.next() && end.lsn >= first && end.epoch >= end_.epoch);
   if (epochs_.empty() || epochs_.back().epoch != end.epoch) epochs_.push_back({end.epoch, first});
   end_ = end;
+  if (mark) cuts_.note(*mark, commit_);
   recent_.push_back(end);
   if (recent_.size() > kRecentPoints) recent_.pop_front();
 }
@@ -37,6 +38,7 @@ void Log::retract(const LogPoint& end) {
 void Log::shorten(const LogPoint& keep) {
   end_ = keep;
   while (!epochs_.empty() && epochs_.back().first > keep.lsn) epochs_.pop_back();
+  cuts_.truncate(keep.lsn);
   while (!recent_.empty() && recent_.back().lsn > keep.lsn) recent_.pop_back();
   if (recent_.empty()) recent_.push_back(keep);
 }
@@ -46,6 +48,11 @@ bool Log::commit(Lsn lsn) {
   if (lsn <= commit_) return false;
   commit_ = lsn;
   return true;
+}
+
+std::optional<model::CutMark> Log::committed_cut() const {
+  const auto cut = cuts_.open();
+  return cut && cut->at.lsn <= commit_ ? cut : std::nullopt;
 }
 
 std::optional<LogPoint> Log::recent(Lsn lsn) const {

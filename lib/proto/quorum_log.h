@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "lib/model/block.h"
+#include "lib/model/cut.h"
 #include "lib/model/quorum.h"
 
 namespace cantle::proto::quorum {
@@ -22,8 +23,9 @@ constexpr size_t kRecentPoints = 4096;  // blocks whose ends are remembered
 class Log {
  public:
   // As the store found it.
-  Log(model::LogPoint end, model::Lsn commit, std::vector<model::EpochStart> epochs)
-      : end_(end), durable_(end), commit_(commit), epochs_(std::move(epochs)) {
+  Log(model::LogPoint end, model::Lsn commit, std::vector<model::EpochStart> epochs,
+      std::vector<model::CutMark> cuts = {})
+      : end_(end), durable_(end), commit_(commit), epochs_(std::move(epochs)), cuts_(std::move(cuts)) {
     recent_.push_back(end);
   }
 
@@ -32,9 +34,12 @@ class Log {
   model::Lsn commit() const { return commit_; }
   const std::vector<model::EpochStart>& epochs() const { return epochs_; }
   bool quiet() const { return end_ == durable_; }
+  // It ends in the cut of a split: whoever leads with it is parked.
+  std::optional<model::CutMark> open_cut() const { return cuts_.open(); }
+  std::optional<model::CutMark> committed_cut() const;
 
-  // A block from `first` to `end` was appended.
-  void append(model::Lsn first, const model::LogPoint& end);
+  // A block from `first` to `end` was appended. `mark`: it is a cut or an uncut.
+  void append(model::Lsn first, const model::LogPoint& end, const std::optional<model::CutMark>& mark = {});
   void durable(const model::LogPoint& point);
   void truncate(const model::LogPoint& keep);
   // The store did not take what was appended last: its log ends here.
@@ -51,6 +56,7 @@ class Log {
   model::LogPoint end_, durable_;
   model::Lsn commit_;
   std::vector<model::EpochStart> epochs_;
+  model::CutTable cuts_;
   std::deque<model::LogPoint> recent_;  // ascending
 };
 

@@ -28,7 +28,7 @@ QuorumReplica::QuorumReplica(const ReplicaSelf& self, Beacons& beacons, Gatherer
       incarnation_(self.who.incarnation),
       beacons_(beacons),
       gatherer_(gatherer),
-      log_(self.end, self.commit, self.epochs),
+      log_(self.end, self.commit, self.epochs, self.cuts),
       election_(self.who, beacons),
       pipeline_(self.pipeline),
       told_{self.who.token, self.who.whole, true} {}
@@ -39,6 +39,7 @@ QuorumReplica::~QuorumReplica() = default;
 
 void QuorumReplica::elect(Instant now, const election::Input& input, Out& out) {
   join(now, election_.step(now, input), out);
+  if (log_.open_cut()) think_of_cut(now, out);
 }
 
 model::QuorumSuspectReply QuorumReplica::suspect(Instant now, const model::QuorumSuspect& question) {
@@ -144,6 +145,7 @@ void QuorumReplica::tick(Instant now, Out& out) {
   join(now, election_.step(now, election::Tick{}), out);
   at_leader(now, out, [&](Leader& leader, Effects& effects) { leader.tick(now, effects); });
   reform_if_due(now, out);
+  think_of_cut(now, out);
 }
 
 // --- who votes -------------------------------------------------------------------------------------
@@ -217,7 +219,7 @@ void QuorumReplica::leave(Instant now, const model::Voter& instead, const model:
 
 Instant QuorumReplica::next_tick() const {
   const bool leads = leader_ && !leader_->stopped();
-  return leads ? std::min(elect_at_, leader_->next_tick()) : elect_at_;
+  return leads ? std::min({elect_at_, leader_->next_tick(), cut_.next_tick()}) : elect_at_;
 }
 
 void QuorumReplica::tell_log(Instant now, Out& out) {
@@ -273,28 +275,32 @@ void QuorumReplica::cut(Instant now, CallId call, const model::PipeCut& m, Out& 
 }
 
 void QuorumReplica::block(Instant now, CallId call, const model::BlockHeader& header, const model::PipeBlock& m,
-                          Out& out) {
+                          Out& out, model::AttemptId attempt) {
   if (!admit(now, m.envelope, m.epoch, out)) {
-    out.emplace_back(SendAck{.to = {m.envelope.from, m.envelope.from_assignment},
-                             .epoch = m.epoch,
-                             .generation = m.generation,
-                             .refused = election_.floor(),
-                             .gap = false,
-                             .error = {},
-                             .durable = {},
-                             .commit = {}});
+    refuse(m.envelope, m.epoch, m.generation, out);
     out.emplace_back(Release{call});
     return;
   }
   word_at_ = now;
   told_commit_ = std::max(told_commit_, m.commit);
   Effects effects;
-  follower_.block(now, call, header, m, effects);
+  follower_.block(now, call, header, m, effects, attempt);
   pass(now, effects, out);
 }
 
+void QuorumReplica::refuse(const model::Envelope& from, Epoch epoch, uint64_t generation, Out& out) {
+  out.emplace_back(SendAck{.to = {from.from, from.from_assignment},
+                           .epoch = epoch,
+                           .generation = generation,
+                           .refused = election_.floor(),
+                           .gap = false,
+                           .error = {},
+                           .durable = {},
+                           .commit = {}});
+}
+
 void QuorumReplica::commit(Instant now, const model::PipeCommit& m, Out& out) {
-  if (!admit(now, m.envelope, m.epoch, out)) return;
+  if (!admit(now, m.envelope, m.epoch, out)) return refuse(m.envelope, m.epoch, m.generation, out);
   word_at_ = now;
   told_commit_ = std::max(told_commit_, m.commit);
   Effects effects;
@@ -304,6 +310,7 @@ void QuorumReplica::commit(Instant now, const model::PipeCommit& m, Out& out) {
 
 void QuorumReplica::ack(Instant now, const model::PipeAck& m, Out& out) {
   at_leader(now, out, [&](Leader& leader, Effects& effects) { leader.acked(now, m, effects); });
+  if (log_.open_cut()) think_of_cut(now, out);
 }
 
 void QuorumReplica::link_lost(Instant now, const model::ServerId& server, Out& out) {
@@ -346,6 +353,7 @@ void QuorumReplica::durable(Instant now, Out& out) {
   else
     follower_.durable(effects);
   pass(now, effects, out);
+  if (log_.open_cut()) think_of_cut(now, out);
 }
 
 void QuorumReplica::truncated(Instant now, const base::Status& status, Out& out) {
@@ -381,6 +389,29 @@ void QuorumReplica::old_sent(Instant now, const Hop& peer, Epoch epoch, uint64_t
       epoch);
 }
 
+// --- a split ---------------------------------------------------------------------------------------
+
+void QuorumReplica::split_seen(Instant now, const SplitSeen& seen, Out& out) {
+  cut_.seen(seen);
+  think_of_cut(now, out);
+}
+
+void QuorumReplica::split_read(Instant now, uint64_t number, const base::Result<SplitSeen>& seen, Out& out) {
+  cut_.read(now, number, seen);
+  think_of_cut(now, out);
+}
+
+void QuorumReplica::think_of_cut(Instant now, Out& out) {
+  const auto* g = election_.government();
+  auto* leader = leading();
+  Effects effects;
+  const auto report = cut_.think(now, leader, log_, g != nullptr ? g->cut : std::nullopt, effects);
+  // First what is to be in the log: a vote may come of the other, and it says how long the log is.
+  pass(now, effects, out);
+  if (leading() != nullptr && report && *report != election_.cut_report())
+    join(now, election_.step(now, election::ReportCut{*report}), out);
+}
+
 // --- clients ---------------------------------------------------------------------------------------
 
 base::Error QuorumReplica::not_leader() const {
@@ -409,6 +440,8 @@ void QuorumReplica::flush(Instant now, Out& out) {
 base::Status QuorumReplica::may_read(Instant now) const {
   if (!leader_ || leader_->stopped()) return base::fail(not_leader());
   if (!leader_->serving()) return base::fail(Code::unavailable, "the leader is taking over");
+  if (log_.committed_cut() && !MUTANT("reads_not_parked"))
+    return base::fail(Code::unavailable, "the partition is being split");
   if (election_.lease_until() <= now && !MUTANT("read_without_lease"))
     return base::fail(Code::unavailable, "the leader's lease is over: a majority of the replicas has not answered it");
   return base::ok();
@@ -431,6 +464,7 @@ ReplicaStatus QuorumReplica::status() const {
   s.durable = log_.durable();
   s.commit = log_.commit();
   s.serving = leads && leader_->serving();
+  s.cut = log_.open_cut();
   s.since = led_from_;
   if (leads) s.peers = leader_->peers();
   return s;

@@ -23,6 +23,7 @@
 #include <vector>
 
 #include "lib/proto/election.h"
+#include "lib/proto/quorum_cut.h"
 #include "lib/proto/quorum_follower.h"
 #include "lib/proto/quorum_leader.h"
 
@@ -38,6 +39,7 @@ struct ReplicaSelf {
   model::LogPoint end;
   model::Lsn commit;
   std::vector<model::EpochStart> epochs;
+  std::vector<model::CutMark> cuts{};
   Pipeline pipeline = Pipeline::chain;
 };
 
@@ -45,7 +47,7 @@ using ReplicaEffect =
     std::variant<election::ReadGovernment, election::SwapGovernment, election::Seal, election::PutVote,
                  election::RemoveVote, election::ReadVotes, election::AskSuspect, election::SendRelease, Build, Take,
                  Truncate, Commit, SendOpen, SendCut, SendBlock, ForgetBlocks, SendCommit, SendOld, FindPoint,
-                 AnswerOpen, SendAck, Forward, Release, Reply, Faulted, Say>;
+                 AnswerOpen, SendAck, Forward, Release, Reply, ReadSplit, AskAbort, Faulted, Say>;
 using ReplicaEffects = std::vector<ReplicaEffect>;
 
 struct ReplicaStatus {
@@ -56,6 +58,7 @@ struct ReplicaStatus {
   model::LogPoint end, durable;
   model::Lsn commit;
   bool serving = false;
+  std::optional<model::CutMark> cut{};    // it ends in one
   base::Instant since;                    // a leader's: of its first epoch in a row
   std::vector<Leader::PeerStatus> peers;  // a leader's
 };
@@ -77,8 +80,9 @@ class QuorumReplica {
   // --- messages
   void open(base::Instant now, quorum::CallId call, const model::PipeOpen& message, Out& out);
   void cut(base::Instant now, quorum::CallId call, const model::PipeCut& message, Out& out);
+  // `attempt`: of a cut and an uncut (model::attempt_of_cut).
   void block(base::Instant now, quorum::CallId call, const model::BlockHeader& header, const model::PipeBlock& message,
-             Out& out);
+             Out& out, model::AttemptId attempt = {});
   void commit(base::Instant now, const model::PipeCommit& message, Out& out);
   void ack(base::Instant now, const model::PipeAck& message, Out& out);
   void link_lost(base::Instant now, const model::ServerId& server, Out& out);
@@ -98,6 +102,14 @@ class QuorumReplica {
                    const base::Result<model::LogPoint>& point, Out& out);
   void old_sent(base::Instant now, const model::Hop& peer, model::Epoch epoch, uint64_t generation,
                 const base::Result<std::vector<model::LogPoint>>& sent, Out& out);
+
+  // --- a split (quorum_cut.h)
+  // Its state in the installed map, each time that one is; and as an answer to ReadSplit.
+  void split_seen(base::Instant now, const quorum::SplitSeen& seen, Out& out);
+  void split_read(base::Instant now, uint64_t number, const base::Result<quorum::SplitSeen>& seen, Out& out);
+  // The log ends in a cut that is committed: it answers no linearizable reads, and others only up to there.
+  std::optional<model::CutMark> cut() const { return log_.committed_cut(); }
+  bool parked() const { return leader_ && !leader_->stopped() && (leader_->parked() || cut()); }
 
   // --- clients
   // not_leader (detail: the leader's server, if one is known): it did not happen.
@@ -126,6 +138,7 @@ class QuorumReplica {
  private:
   base::Error not_leader() const;
   bool admit(base::Instant now, const model::Envelope& envelope, model::Epoch epoch, Out& out);
+  void refuse(const model::Envelope& from, model::Epoch epoch, uint64_t generation, Out& out);
   void join(base::Instant now, election::Effects effects, Out& out);
   void pass(base::Instant now, quorum::Effects& effects, Out& out);
   void lead(base::Instant now, const election::Lead& e, Out& out);
@@ -134,6 +147,7 @@ class QuorumReplica {
   void reform_if_due(base::Instant now, Out& out);
   void leave(base::Instant now, const model::Voter& instead, const model::Voters& voters, Out& out);
   const quorum::Leader::PeerStatus* successor_of(const std::vector<quorum::Leader::PeerStatus>& peers) const;
+  void think_of_cut(base::Instant now, Out& out);
   // What is for the one who leads now, at that epoch if one is named: an answer may be a former one's.
   template <class Act>
   void at_leader(base::Instant now, Out& out, Act act, std::optional<model::Epoch> epoch = std::nullopt);
@@ -149,6 +163,7 @@ class QuorumReplica {
   std::unique_ptr<quorum::Leader> leader_;
   std::vector<std::unique_ptr<quorum::Leader>> former_;  // whose last Build is not answered yet
   Election election_;
+  quorum::Cut cut_;
   quorum::Pipeline pipeline_;
   std::optional<quorum::Members> members_;
   election::LogState told_;

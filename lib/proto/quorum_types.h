@@ -60,6 +60,7 @@ struct Build {
   model::BlockKind kind = model::BlockKind::data;
   model::Epoch epoch;
   model::Lsn first, commit;
+  model::AttemptId attempt{};  // of a cut and an uncut: the payload (model::cut_payload)
 };
 // Append the block of this pipe.block as it is; answered with take_failed(), or it becomes durable.
 struct Take {
@@ -152,6 +153,16 @@ struct Reply {
   base::Result<Written> result;
 };
 
+// --- a split (quorum_cut.h) ------------------------------------------------------------------------
+// What METADATA says of the partition, after a sync begun now; answered with split_read().
+struct ReadSplit {
+  uint64_t number = 0;
+};
+// Have ABORT_SPLIT committed: nothing came of it, and clients wait.
+struct AskAbort {
+  model::AttemptId attempt;
+};
+
 // --- whoever decides about leaders -----------------------------------------------------------------
 struct Serving {
   model::Epoch epoch;
@@ -176,7 +187,7 @@ struct Say {
 
 using Effect = std::variant<Build, Take, Truncate, Commit, SendOpen, SendCut, SendBlock, ForgetBlocks, SendCommit,
                             SendOld, FindPoint, AnswerOpen, SendAck, Forward, Release, Reply, Serving, MetPromise,
-                            CannotLead, Accepted, Faulted, Say>;
+                            CannotLead, Accepted, ReadSplit, AskAbort, Faulted, Say>;
 using Effects = std::vector<Effect>;
 
 }  // namespace cantle::proto::quorum

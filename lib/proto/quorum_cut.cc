@@ -1,0 +1,117 @@
+#include "lib/proto/quorum_cut.h"
+
+#include <algorithm>
+
+#include "lib/base/testing.h"
+
+namespace cantle::proto::quorum {
+
+using base::Instant;
+using model::BlockKind;
+using model::CutReport;
+
+namespace {
+
+constexpr Instant kNever{base::Duration::max()};
+
+bool majority_joined(const Leader& leader, const std::vector<std::vector<model::ServerId>>& children) {
+  return std::all_of(children.begin(), children.end(), [&](const auto& servers) {
+    const auto joined =
+        std::count_if(servers.begin(), servers.end(), [&](const auto& s) { return leader.has_joined(s); });
+    return static_cast<size_t>(joined) >= model::majority(servers.size());
+  });
+}
+
+}  // namespace
+
+SplitSeen split_of(const model::Metadata& map, const model::PartitionId& partition) {
+  SplitSeen seen;
+  const auto* p = map.dropped ? nullptr : map.find(partition);
+  if (p == nullptr) return seen;
+  seen.there = true;
+  if (!p->split) return seen;
+  seen.attempt = p->split->attempt;
+  seen.may_cut = p->split->phase == model::SplitPhase::filling;
+  for (const auto* child : {&p->split->low, &p->split->high}) {
+    auto& servers = seen.children.emplace_back();
+    for (const auto& a : child->assignments) servers.push_back(a.server);
+  }
+  return seen;
+}
+
+void Cut::read(Instant now, uint64_t number, const base::Result<SplitSeen>& state) {
+  if (!read_.out || number != read_.number) return;
+  read_.out = false;
+  if (state) answer_ = Answer{*state, read_.sent, now};
+}
+
+void Cut::ask(Instant now, Effects& out) {
+  if (now < ask_at_ || (read_.out && now < read_.sent + kReadSplitMost)) return;
+  read_ = {read_.number + 1, now, true};
+  ask_at_ = now + kReadSplitEvery;
+  out.emplace_back(ReadSplit{read_.number});
+}
+
+std::optional<Cut::Report> Cut::think(Instant now, Leader* leader, const Log& log, const Report& reported,
+                                      Effects& out) {
+  next_ = kNever;
+  if (leader == nullptr || !leader->serving()) return std::nullopt;
+  // What an earlier leadership asked says nothing in this one.
+  if (leader->epoch() != epoch_) {
+    epoch_ = leader->epoch();
+    open_ = over_ = {};
+    answer_.reset();
+    read_.out = false;
+  }
+  if (leader->cutting()) return std::nullopt;
+  const auto cut = log.open_cut();
+  if (!cut) {
+    open_ = over_ = {};
+    if (seen_.may_cut) {
+      next_ = now + kReadSplitEvery;
+      consider_cut(now, *leader, out);
+    }
+    return Report();
+  }
+  next_ = now + kReadSplitEvery;
+  return care(now, *leader, *cut, log.committed_cut().has_value(), reported.has_value(), out);
+}
+
+void Cut::consider_cut(Instant now, Leader& leader, Effects& out) {
+  if (!majority_joined(leader, seen_.children)) return;
+  const bool fresh = answer_ && now < answer_->sent + kCutFresh && answer_->state.may_cut &&
+                     answer_->state.attempt == seen_.attempt && majority_joined(leader, answer_->state.children);
+  if (!fresh) return ask(now, out);
+  out.emplace_back(Say{base::Level::notice, "cut", "attempt " + to_string(seen_.attempt)});
+  answer_.reset();
+  leader.cut(now, BlockKind::cut, seen_.attempt, out);
+}
+
+std::optional<Cut::Report> Cut::care(Instant now, Leader& leader, const model::CutMark& cut, bool committed,
+                                     bool is_reported, Effects& out) {
+  if (open_ != cut.attempt) {  // only what is asked for from now on is about it
+    open_ = cut.attempt;
+    over_ = {};
+    answer_.reset();
+    read_.out = false;
+    ask_at_ = now;
+    abort_at_ = now + kAbortAfter;
+  }
+  if (answer_ && answer_->state.there && answer_->state.attempt != cut.attempt) over_ = cut.attempt;
+  if (MUTANT("uncut_by_silence") && now >= abort_at_) over_ = cut.attempt;
+  if (over_ == cut.attempt) {
+    if (is_reported) return Report();
+    out.emplace_back(Say{base::Level::notice, "uncut", "attempt " + to_string(cut.attempt) + " is over"});
+    leader.cut(now, BlockKind::uncut, cut.attempt, out);
+    return std::nullopt;
+  }
+  ask(now, out);
+  if (now >= abort_at_) {
+    abort_at_ = now + kAbortAfter;
+    out.emplace_back(AskAbort{cut.attempt});
+  }
+  if (!committed && !MUTANT("finalize_uncommitted")) return std::nullopt;
+  return Report({cut.attempt, cut.at});
+}
+
+}  // namespace cantle::proto::quorum
