@@ -14,6 +14,7 @@ using base::Level;
 namespace {
 constexpr base::Duration kChangeTimeout = std::chrono::seconds(10);
 constexpr base::Duration kMapTimeout = std::chrono::seconds(5);
+constexpr base::Duration kSplitReadTimeout = std::chrono::seconds(1);
 }  // namespace
 
 // --- who lives ----------------------------------------------------------------------------------------------
@@ -178,6 +179,17 @@ void Service::map_came(const std::string& table, std::shared_ptr<const model::Me
   tables_[table].had_map = true;
   links_->want(partners());
   unpark(table);
+}
+
+void Service::read_map(const std::string& table,
+                       std::function<void(base::Result<std::shared_ptr<const model::Metadata>>)> done) {
+  md_->config(table, kSplitReadTimeout, [this, table, done = std::move(done)](base::Result<model::TableConfig> config) {
+    if (!config) return done(base::fail(std::move(config).error()));
+    auto map = installed(table);
+    if (map && map->table == config->table_uuid && map->txnseq >= config->metadata_txnseq) return done(std::move(map));
+    hint(table, config->metadata_txnseq);
+    md_->get(table, config->metadata_txnseq, kSplitReadTimeout, done);
+  });
 }
 
 void Service::hint(const std::string& table, model::TxnSeq at_least) {

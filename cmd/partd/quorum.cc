@@ -95,6 +95,7 @@ void Quorum::perform(Begin& e) {
   self.end = log->end;
   self.commit = log->commit;
   self.epochs = log->epochs;
+  self.cuts = log->cuts;
   base::log(Level::info, "replica",
             {{"table", e.table},
              {"partition", to_string(r->partition)},
@@ -113,6 +114,30 @@ void Quorum::perform(Tell& e) {
   if (auto* r = find(e.partition)) run(*r, [&](Out& out) { r->machine->members(at(), std::move(e.members), out); });
 }
 
+void Quorum::perform(ShowSplit& e) {
+  if (auto* r = find(e.partition)) run(*r, [&](Out& out) { r->machine->split_seen(at(), e.seen, out); });
+}
+
+void Quorum::perform(Divide& e) {
+  const auto partition = e.parent;
+  const auto done = [this, alive = alive_, partition](const base::Status& status) {
+    if (!*alive) return;
+    CRASH_POINT("partd.quorum_divided");
+    perform(tables_.divided(at(), partition, status));
+    beacons_.set_peers(tables_.partners());
+    plan_turn();
+  };
+  const auto child = [](const Child& c) { return store::ChildSpec{c.partition, c.region, c.assignment}; };
+  CRASH_POINT("partd.before_divide");
+  const auto at_point = engine_.divide_at(partition, e.cut, e.attempt, e.point, child(e.low), child(e.high), done);
+  if (!at_point) return loop_.defer([done, error = at_point.error()] { done(base::fail(error)); });
+  base::log(Level::notice, "divide",
+            {{"partition", to_string(partition)},
+             {"cut_lsn", e.cut.lsn.value},
+             {"low", to_string(e.low.partition)},
+             {"high", to_string(e.high.partition)}});
+}
+
 void Quorum::perform(End& e) {
   auto node = replicas_.extract(e.partition);
   if (node.empty()) return;
@@ -120,11 +145,28 @@ void Quorum::perform(End& e) {
   // Whoever waits for it is told: it leads no more, and answers nobody.
   Out out;
   r.machine->resign(at(), {}, "its copy takes no further part", out);
-  for (auto& effect : out)
-    if (auto* reply = std::get_if<proto::quorum::Reply>(&effect)) perform(r, *reply);
+  for (auto& effect : out) {
+    auto* reply = std::get_if<proto::quorum::Reply>(&effect);
+    if (reply == nullptr) continue;
+    if (e.split.value != 0 && !reply->result && reply->result.error().code == Code::not_leader) {
+      base::Error stale(Code::stale_route, "the partition was split");
+      stale.txnseq = e.split.value;
+      reply->result = base::fail(std::move(stale));
+    }
+    perform(r, *reply);
+  }
   by_assignment_.erase(r.assignment);
   beacons_.forget(e.partition);
   release_held(e.partition);
+}
+
+void Quorum::perform(SetAside& e) {
+  base::log(Level::notice, "set-aside",
+            {{"partition", to_string(e.partition)}, {"assignment", to_string(e.assignment)}});
+  const auto done = [](const base::Status& s) {
+    if (!s) base::log(Level::error, "set-aside", {{"error", to_string(s.error())}});
+  };
+  if (const auto begun = engine_.set_aside({e.partition, e.assignment}, done); !begun) done(begun);
 }
 
 void Quorum::perform(Drop& e) {
@@ -199,6 +241,8 @@ void Quorum::turn() {
   run_each([&](const Replica& r) { return at() >= r.machine->next_tick(); },
            [&](Replica& r, Out& out) { r.machine->tick(at(), out); });
   perform(tables_.tick(at()));
+  for (const auto& partition : tables_.lagging())
+    if (engine_.visible(partition).value != 0) perform(tables_.filled(partition));
   expire_held();
   plan_turn();
 }
@@ -273,7 +317,7 @@ std::optional<model::StatusQuorum> Quorum::status_of(const model::PartitionId& p
   q.epoch = status.epoch;
   q.leader = status.role == "leader" ? self_ : status.leader;
   q.commit = status.commit;
-  q.doing = status.doing;
+  q.doing = r->machine->parked() ? "is parked by the cut of a split" : status.doing;
   q.run = run_state(*r, status);
   if (const auto log = engine_.quorum_log(partition)) {
     q.promised = log->promised;

@@ -37,6 +37,7 @@
 #include "lib/io/loop.h"
 #include "lib/io/timer.h"
 #include "lib/model/client_messages.h"
+#include "lib/model/operation.h"
 #include "lib/proto/quorum_judge.h"
 #include "lib/proto/quorum_replica.h"
 #include "lib/proto/quorum_tables.h"
@@ -78,6 +79,12 @@ struct QuorumHooks {
   std::function<void(std::string_view params, rpc::Responder responder)> scan;  // a scan that waited, once more
   std::function<bool()> read_on_loop;  // false: this turn has taken long enough, read on a thread
   std::function<bool(const model::ServerId&)> live;
+  // The table's map as it is after a sync begun now.
+  std::function<void(const std::string& table,
+                     std::function<void(base::Result<std::shared_ptr<const model::Metadata>>)> done)>
+      read_map;
+  // Has the operation committed; what came of it is seen in the map.
+  std::function<void(const std::string& table, model::Operation operation)> change;
 };
 
 class Quorum {
@@ -180,7 +187,10 @@ class Quorum {
   void perform(proto::quorum_tables::Create& e);
   void perform(proto::quorum_tables::Begin& e);
   void perform(proto::quorum_tables::Tell& e);
+  void perform(proto::quorum_tables::ShowSplit& e);
   void perform(proto::quorum_tables::End& e);
+  void perform(proto::quorum_tables::Divide& e);
+  void perform(proto::quorum_tables::SetAside& e);
   void perform(proto::quorum_tables::Drop& e);
   void perform(proto::quorum_tables::PublishObserved& e);
   void perform(proto::quorum_tables::Remember& e);
@@ -234,6 +244,8 @@ class Quorum {
                    std::string_view params, model::TxnSeq txnseq, bool hop, base::Duration timeout,
                    const rpc::Responder& responder);
   base::Status may_read(const Replica& r, base::Instant now) const;
+  // What is seen here, as the children of a split will count it, too.
+  model::Lsn visible(const Replica& r) const;
   // May this replica answer at that level? A lag: it is not the leader that says so.
   base::Result<std::optional<uint64_t>> may_answer(const Replica& r, model::Level level, uint64_t session);
   struct Answering {
@@ -278,6 +290,8 @@ class Quorum {
   void perform(Replica& r, proto::quorum::Forward& e);
   void perform(Replica& r, proto::quorum::Release& e);
   void perform(Replica& r, proto::quorum::Reply& e);
+  void perform(Replica& r, proto::quorum::ReadSplit& e);
+  void perform(Replica& r, proto::quorum::AskAbort& e);
   void perform(Replica& r, proto::quorum::Faulted& e);
   void perform(Replica& r, proto::quorum::Say& e);
 

@@ -137,7 +137,7 @@ void Quorum::elsewhere(const model::Partition& p, std::string_view method, std::
 // Somebody who may be asked. A leader whose connection is gone has mostly gone with it: the others find that out within
 // a second, and then there is another.
 bool Quorum::leader_known(const Replica& r) const {
-  if (r.machine->serving()) return true;
+  if (r.machine->serving()) return !r.machine->parked();
   const auto& leader = r.machine->election().leader();
   return !leader.name.empty() && leader != self_ && links_.up(leader);
 }
@@ -207,11 +207,19 @@ base::Status Quorum::may_read(const Replica& r, base::Instant now) const {
   return base::fail(full);
 }
 
-// A leader that takes over will soon answer; one whose lease is over may be none any more.
+// Behind a cut there are only the starts of epochs, and their LSNs are others in the children.
+model::Lsn Quorum::visible(const Replica& r) const {
+  const auto lsn = engine_.visible(r.partition);
+  const auto cut = r.machine->cut();
+  return cut ? std::min(lsn, cut->at.lsn) : lsn;
+}
+
+// A leader that takes over, or is parked for a split, will soon answer; one whose lease is over may be none any more.
 void Quorum::refuse_read(const model::PartitionId& partition, const base::Error& error, std::string_view method,
                          std::string_view params, model::TxnSeq txnseq, bool hop, base::Duration timeout,
                          const rpc::Responder& responder) {
-  if (error.code == Code::not_leader || (error.code == Code::unavailable && !find(partition)->machine->serving()))
+  const auto& machine = *find(partition)->machine;
+  if (error.code == Code::not_leader || (error.code == Code::unavailable && (!machine.serving() || machine.parked())))
     return not_leader(partition, error, method, params, txnseq, hop, timeout, responder);
   responder.fail(error);
 }
@@ -222,7 +230,7 @@ base::Result<std::optional<uint64_t>> Quorum::may_answer(const Replica& r, model
     TRY(may_read(r, loop_.now()));
     return std::optional<uint64_t>();
   }
-  const auto visible = engine_.visible(r.partition);
+  const auto visible = this->visible(r);
   if (level == model::Level::session && (visible.value < session || !r.machine->current(loop_.now(), visible))) {
     base::Error behind(Code::catching_up, "this replica has not all that the client saw, or that its leader told it");
     behind.retry_after_ms = kSessionRetryMs;
@@ -271,8 +279,7 @@ void Quorum::get(const wire::GetView& request, std::string_view params, rpc::Res
   if (!may)
     return refuse_read(r.partition, may.error(), "get", params, where.txnseq, request.hop, request.deadline(),
                        responder);
-  const Answering a{r.assignment, model::is_linearizable(request.level), engine_.visible(r.partition), *may,
-                    std::move(responder)};
+  const Answering a{r.assignment, model::is_linearizable(request.level), visible(r), *may, std::move(responder)};
   if (!hooks_.read_on_loop())
     return engine_.get_async(r.partition, request.key,
                              [this, alive = alive_, a](base::Result<std::optional<store::Engine::Fetched>> found) {

@@ -121,6 +121,7 @@ void Quorum::perform(Replica& r, Build& e) {
   std::string payload;
   if (auto node = r.batches.extract({e.epoch, e.batch}); !node.empty()) payload = std::move(node.mapped());
   if (e.kind == model::BlockKind::epoch_start) begin_judging(r);
+  if (model::is_cut_mark(e.kind)) payload = model::cut_payload(e.attempt);
   base::Result<Leader::Placed> placed = base::fail(Code::unavailable, "the log does not end there");
   if (engine_.log_end(r.partition)->lsn.next() == e.first) {
     CRASH_POINT("partd.before_build");
@@ -325,6 +326,31 @@ void Quorum::perform(Replica& r, Reply& e) {
     w.boolean(true);
   }
   request.responder.ok(answer_);
+}
+
+// --- a split ---------------------------------------------------------------------------------------
+
+void Quorum::perform(Replica& r, ReadSplit& e) {
+  hooks_.read_map(r.name, [this, alive = alive_, id = r.assignment,
+                           number = e.number](const base::Result<std::shared_ptr<const model::Metadata>>& map) {
+    if (!*alive) return;
+    run(id, [&](Replica& to, Out& out) {
+      base::Result<SplitSeen> seen = base::fail(Code::unavailable, "");
+      if (!map)
+        seen = base::fail(map.error());
+      else if ((*map)->table != to.table)
+        seen = SplitSeen{};
+      else
+        seen = split_of(**map, to.partition);
+      to.machine->split_read(at(), number, seen, out);
+    });
+  });
+}
+
+void Quorum::perform(Replica& r, AskAbort& e) {
+  base::log(base::Level::notice, "abort-split",
+            {{"table", r.name}, {"partition", to_string(r.partition)}, {"attempt", to_string(e.attempt)}});
+  hooks_.change(r.name, model::ops::AbortSplit{r.partition, e.attempt});
 }
 
 void Quorum::perform(Replica& r, Faulted& e) {

@@ -100,7 +100,9 @@ void Quorum::serve_block(const rpc::Call& call) {
   block.message = std::move(in->message);
   block.header = in->header;
   block.payload = std::string(in->payload);
-  run(*r, [&](Out& out) { r->machine->block(at(), id, block.header, block.message, out); });
+  model::AttemptId attempt;
+  if (model::is_cut_mark(in->header.kind)) attempt = model::attempt_of_cut(in->payload).value_or(model::AttemptId{});
+  run(*r, [&](Out& out) { r->machine->block(at(), id, block.header, block.message, out, attempt); });
 }
 
 void Quorum::serve_commit(const rpc::Call& call) {

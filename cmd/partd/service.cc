@@ -16,6 +16,7 @@ using base::Level;
 namespace {
 
 constexpr std::string_view kRole = "partd";
+constexpr base::Duration kSplitChangeTimeout = std::chrono::seconds(2);
 
 std::string host_name() {
   utsname name{};
@@ -264,6 +265,16 @@ void Service::make_quorum(const std::vector<store::Tenure>& tenures) {
   hooks.live = [this](const model::ServerId& server) {
     const auto* entry = servers_->find(server);
     return entry != nullptr && entry->live;
+  };
+  hooks.read_map = [this](const std::string& table, auto done) { read_map(table, std::move(done)); };
+  hooks.change = [this](const std::string& table, model::Operation operation) {
+    client::ChangeSpec spec;
+    spec.table = table;
+    spec.operations = {std::move(operation)};
+    md_->change(std::move(spec), kSplitChangeTimeout, [this, table](base::Result<model::MdChangeReply> r) {
+      if (!r) base::log(base::Level::info, "change", {{"table", table}, {"error", to_string(r.error())}});
+      hint(table, r ? r->txnseq : model::TxnSeq{});
+    });
   };
   quorum_ =
       std::make_unique<Quorum>(QuorumParts{loop_, *engine_, *session_, layout_, *links_, dir_->identity().incarnation},

@@ -159,6 +159,9 @@ class Service {
   void follow(const std::string& table, model::Keyspace keyspace);
   void map_came(const std::string& table, std::shared_ptr<const model::Metadata> map);
   void hint(const std::string& table, model::TxnSeq at_least);
+  // As it is after a sync begun now.
+  void read_map(const std::string& table,
+                std::function<void(base::Result<std::shared_ptr<const model::Metadata>>)> done);
   void ask_about_dropped();
   void publish_observed(const std::string& table);
   void observed_failed(const std::string& table, const std::string& why);

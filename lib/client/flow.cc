@@ -88,10 +88,17 @@ void Flow::attempt_failed(const model::ServerId& server, const base::Error& erro
   client_.after(next.delay, [self = shared_from_this()] { self->find_map(); });
 }
 
+// A token of an ancestor is one of each descendant: their logs go on from its. Where more than one split came since the
+// client last read here, the map tells of those that not every server has seen yet.
 std::optional<uint64_t> Flow::session_token() const {
-  for (const auto& id : {partition_, parent_})
+  auto id = partition_, parent = parent_;
+  while (true) {
     if (const auto it = client_.seen_.find(id); it != client_.seen_.end()) return it->second;
-  return std::nullopt;
+    if (parent.none()) return std::nullopt;
+    id = parent;
+    const auto* e = map_ ? model::find_parent(*map_, id) : nullptr;
+    parent = e != nullptr ? e->id : model::PartitionId{};
+  }
 }
 
 void Flow::saw_lsn(uint64_t lsn) {

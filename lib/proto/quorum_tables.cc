@@ -93,6 +93,8 @@ QuorumTables::Out QuorumTables::map_read(Instant, const std::string& name, std::
 
 // Brings the copies in line with the map; again and again without harm.
 void QuorumTables::arrange(Table& t, bool first, Out& out) {
+  divide_ended(t, out);
+  if (first) mark_empty(t);
   for (const auto& p : t.map->partitions) {
     const auto* a = model::find_assignment(p, self_.server);
     auto* here = live(p.id);
@@ -102,7 +104,8 @@ void QuorumTables::arrange(Table& t, bool first, Out& out) {
     }
     if (a == nullptr) continue;
     if (here == nullptr) {
-      if (copies_.contains(a->id)) continue;  // aside, or on its way to the trash: nothing to do here
+      if (copies_.contains(a->id)) continue;    // aside, or on its way to the trash: nothing to do here
+      if (is_dividing(*t.map, p.id)) continue;  // it comes out of that
       if (lost(t, p, *a, first)) {
         const std::string text = "METADATA of table " + t.name + " says that server " + self_.server.name +
                                  " is a voter of partition " + to_string(p.id) + " (assignment " + to_string(a->id) +
@@ -117,15 +120,18 @@ void QuorumTables::arrange(Table& t, bool first, Out& out) {
       Copy copy;
       copy.held = {p.id, a->id, p.region, t.map->table, p.interval, false};
       copy.creating = true;
+      copy.empty = was_parents(t, p.id, *a);
       live_[p.id] = a->id;
       here = &copies_.emplace(a->id, std::move(copy)).first->second;
       out.emplace_back(Create{here->held, t.name});
     }
     if (!here->creating) begin(*here, out);
     if (here->begun) tell(*here, *t.map, p, out);
+    if (here->begun) show_split(*here, *t.map, out);
   }
+  observe(t, out);
   for (auto& [own, c] : copies_) {
-    if (c.held.table != t.map->table || c.dropping) continue;
+    if (c.held.table != t.map->table || c.dropping || c.dividing) continue;
     const auto* p = t.map->find(c.held.partition);
     if (p != nullptr && model::find_assignment(*p, own) == nullptr) drop(c, std::string(kReplaced), out);
     if (p != nullptr || c.held.aside || std::exchange(c.told, true)) continue;
@@ -140,6 +146,7 @@ void QuorumTables::arrange(Table& t, bool first, Out& out) {
 bool QuorumTables::lost(const Table& t, const model::Partition& p, const model::Assignment& a, bool first) const {
   if (first && self_.fresh_under_known_name) return true;
   if (!model::answers_reads(a.state)) return false;
+  if (was_parents(t, p.id, a)) return false;
   const bool created = p.parent.none() && a.source.none() && a.since.value == 1;
   return !created || self_.seen.contains(t.map->table);
 }
@@ -152,8 +159,10 @@ void QuorumTables::begin(Copy& c, Out& out) {
   if (p == nullptr) return;
   c.begun = true;
   c.members.reset();
+  c.split.reset();
   out.emplace_back(Begin{c.held, it->second.name, it->second.map->keyspace});
   tell(c, *it->second.map, *p, out);
+  show_split(c, *it->second.map, out);
 }
 
 void QuorumTables::tell(Copy& c, const model::Metadata& map, const model::Partition& p, Out& out) {
@@ -170,12 +179,194 @@ void QuorumTables::tell(Copy& c, const model::Metadata& map, const model::Partit
   out.emplace_back(Tell{c.held.partition, std::move(m)});
 }
 
+void QuorumTables::show_split(Copy& c, const model::Metadata& map, Out& out) {
+  auto seen = quorum::split_of(map, c.held.partition);
+  if (c.split == seen || (!c.split && seen.attempt.none())) return;
+  c.split = seen;
+  out.emplace_back(ShowSplit{c.held.partition, std::move(seen)});
+}
+
+// --- what was split --------------------------------------------------------------------------------
+
+const model::EndedPartition* QuorumTables::ended_of(const Copy& parent) const {
+  const auto t = tables_.find(parent.held.table);
+  if (t == tables_.end() || !t->second.map) return nullptr;
+  const auto* e = model::find_ended(*t->second.map, parent.held.partition);
+  if (e == nullptr || !e->cut) return nullptr;
+  const bool ours = std::any_of(e->parent_assignments.begin(), e->parent_assignments.end(),
+                                [&](const auto& a) { return a.id == parent.held.assignment; });
+  return ours ? e : nullptr;
+}
+
+void QuorumTables::divide_ended(Table& t, Out& out) {
+  for (const auto& e : t.map->ended) {
+    auto* parent = live(e.id);
+    if (parent == nullptr || parent->creating || parent->dividing || ended_of(*parent) == nullptr) continue;
+    divide(t, *parent, e, out);
+  }
+}
+
+Child QuorumTables::child_here(const model::Metadata& map, const model::PartitionId& child,
+                               const model::AssignmentId& parent) const {
+  const auto mine = [&](const std::vector<model::Assignment>& assignments, model::Region region) {
+    for (const auto& a : assignments)
+      if (a.server == self_.server && a.source == parent) return Child{child, region, a.id};
+    return Child{child, region, {}};
+  };
+  if (const auto* p = map.find(child)) return mine(p->assignments, p->region);
+  if (const auto* e = model::find_ended(map, child)) return mine(e->parent_assignments, e->region);
+  return {child, {}, {}};
+}
+
+void QuorumTables::divide(Table& t, Copy& parent, const model::EndedPartition& e, Out& out) {
+  if (std::exchange(parent.begun, false)) out.emplace_back(End{e.id, e.at});
+  const auto own = parent.held.assignment;
+  const auto low = child_here(*t.map, e.low, own), high = child_here(*t.map, e.high, own);
+  if (low.assignment.none() && high.assignment.none()) return drop(parent, "neither child is here any more", out);
+  parent.dividing = true;
+  out.emplace_back(Divide{e.id, e.attempt, e.point, e.cut->at, low, high});
+}
+
+QuorumTables::Out QuorumTables::divided(Instant now, const model::PartitionId& partition, const base::Status& status) {
+  Out out;
+  auto* parent = live(partition);
+  if (parent == nullptr || !parent->dividing) return out;
+  const auto* e = ended_of(*parent);
+  auto& t = tables_.at(parent->held.table);
+  // `exists`: it was set aside before, which was not durable when what comes of it was.
+  const bool behind =
+      !status && (status.error().code == Code::not_found || status.error().code == Code::exists) && e != nullptr;
+  if (behind) {
+    fall_behind(t, *parent, out);
+    arrange(t, false, out);
+    remember(out);
+    return out;
+  }
+  if (!status || e == nullptr) {
+    const bool soon = !status && status.error().code == Code::unavailable;
+    if (!soon && !status)
+      out.emplace_back(Say{base::Level::error, "divide", place(parent->held) + ": " + to_string(status.error())});
+    parent->failed = true;
+    parent->again = now + (soon ? kDivideAgain : kAgainEvery);
+    return out;
+  }
+  const auto held = parent->held;
+  const auto low = child_here(*t.map, e->low, held.assignment), high = child_here(*t.map, e->high, held.assignment);
+  const std::string_view point = e->point;
+  const auto inherit = [&](const Child& child, model::Interval interval) {
+    if (child.assignment.none()) return;
+    Copy c;
+    c.held = {child.partition, child.assignment, child.region, held.table, std::move(interval), false};
+    live_[child.partition] = child.assignment;
+    copies_.insert_or_assign(child.assignment, std::move(c));
+  };
+  inherit(low, {held.interval.begin, std::string(point)});
+  inherit(high, {std::string(point), held.interval.end});
+  auto& old = copies_.at(held.assignment);
+  old.dividing = false;
+  live_.erase(partition);
+  if (low.assignment.none() || high.assignment.none()) {
+    old.held.aside = true;
+    drop(old, "its child went elsewhere", out);
+  } else {
+    copies_.erase(held.assignment);
+  }
+  arrange(t, false, out);
+  remember(out);
+  return out;
+}
+
+// The cut did not come here before the others went on without this replica.
+void QuorumTables::fall_behind(Table& t, Copy& parent, Out& out) {
+  out.emplace_back(Say{base::Level::warn, "behind-a-split",
+                       place(parent.held) + ": its log ends before the cut; its children are filled anew"});
+  parent.dividing = false;
+  set_aside(parent, out);
+  mark_empty(t);
+}
+
+// filled() will say whether they still are.
+void QuorumTables::mark_empty(Table& t) {
+  for (const auto& p : t.map->partitions) {
+    const auto* a = model::find_assignment(p, self_.server);
+    const auto it = a == nullptr ? copies_.end() : copies_.find(a->id);
+    if (it != copies_.end() && !it->second.dropping && was_parents(t, p.id, *a)) it->second.empty = true;
+  }
+}
+
+// The copy of an ancestor is here and has not become this one: it ended before the cut.
+bool QuorumTables::was_parents(const Table& t, const model::PartitionId& partition, const model::Assignment& a) const {
+  const auto* e = a.source.none() ? nullptr : model::find_parent(*t.map, partition);
+  if (e == nullptr) return false;
+  const auto own = std::find_if(e->parent_assignments.begin(), e->parent_assignments.end(),
+                                [&](const auto& p) { return p.id == a.source; });
+  if (own == e->parent_assignments.end()) return false;
+  const auto it = copies_.find(own->id);
+  if (it != copies_.end() && it->second.held.table == t.map->table)
+    return it->second.held.aside && !it->second.dropping;
+  return was_parents(t, e->id, *own);
+}
+
+bool QuorumTables::is_dividing(const model::Metadata& map, const model::PartitionId& child) const {
+  const auto* e = model::find_parent(map, child);
+  if (e == nullptr) return false;
+  const auto* parent = live(e->id);
+  return (parent != nullptr && (parent->dividing || parent->creating)) || is_dividing(map, e->id);
+}
+
+std::vector<model::PartitionId> QuorumTables::lagging() const {
+  std::vector<model::PartitionId> all;
+  for (const auto& [own, c] : copies_)
+    if (c.empty && c.begun) all.push_back(c.held.partition);
+  return all;
+}
+
+QuorumTables::Out QuorumTables::filled(const model::PartitionId& partition) {
+  Out out;
+  auto* c = live(partition);
+  if (c == nullptr || !std::exchange(c->empty, false)) return out;
+  drop_filled(out);
+  return out;
+}
+
+// What came of the partition is here, as far as this server should have it; `own`: its assignment here.
+bool QuorumTables::has_children(const model::Metadata& map, const model::EndedPartition& e,
+                                const model::AssignmentId& own) const {
+  const auto has = [&](const model::PartitionId& id) {
+    const auto child = child_here(map, id, own);
+    if (child.assignment.none()) return true;
+    const auto it = copies_.find(child.assignment);
+    if (it != copies_.end() && it->second.begun) return !it->second.empty;
+    const auto* ended = model::find_ended(map, id);
+    return ended != nullptr && has_children(map, *ended, child.assignment);
+  };
+  return has(e.low) && has(e.high);
+}
+
+// What stands aside since it was split, and whose children are all filled here, or not here any more.
+void QuorumTables::drop_filled(Out& out) {
+  for (auto& [own, c] : copies_) {
+    const auto* e = c.held.aside && !c.dropping ? ended_of(c) : nullptr;
+    if (e == nullptr) continue;
+    const auto& map = *tables_.at(c.held.table).map;
+    if (has_children(map, *e, own)) drop(c, "both children of the split are filled", out);
+  }
+}
+
+void QuorumTables::set_aside(Copy& c, Out& out) {
+  if (std::exchange(c.begun, false)) out.emplace_back(End{c.held.partition});
+  c.held.aside = true;
+  live_.erase(c.held.partition);
+  out.emplace_back(SetAside{c.held.partition, c.held.assignment});
+}
+
 void QuorumTables::drop(Copy& c, std::string why, Out& out) {
   if (c.dropping || c.creating) {
     c.why = std::move(why);  // a copy that is being made is dropped when it is there
     return;
   }
   if (std::exchange(c.begun, false)) out.emplace_back(End{c.held.partition});
+  c.dividing = false;
   c.dropping = true;
   c.why = std::move(why);
   if (const auto it = live_.find(c.held.partition); it != live_.end() && it->second == c.held.assignment)
@@ -195,8 +386,24 @@ QuorumTables::Out QuorumTables::table_dropped(const model::TableUuid& uuid) {
   return out;
 }
 
+// A split: when what it left here is divided, or filled anew, and durable. Then its parent may be forgotten.
 void QuorumTables::observe(Table& t, Out& out) {
-  if (!t.map || !t.map->dropped || t.observed) return;
+  if (!t.map) return;
+  if (!t.map->dropped) {
+    model::TxnSeq at;
+    for (const auto& e : t.map->ended) {
+      for (const auto& a : e.parent_assignments) {
+        if (a.server != self_.server) continue;
+        if (copies_.contains(a.id)) return;
+        at = std::max(at, e.at);
+      }
+    }
+    if (at <= t.observed_at) return;
+    t.observed_at = at;
+    out.emplace_back(PublishObserved{t.name, at});
+    return;
+  }
+  if (t.observed) return;
   for (const auto& [own, c] : copies_)
     if (c.held.table == t.map->table) return;
   const auto mine = [&](const model::Partition& p) { return model::find_assignment(p, self_.server) != nullptr; };
@@ -243,6 +450,9 @@ QuorumTables::Out QuorumTables::created(Instant now, const model::PartitionId& p
     return out;
   }
   begin(*c, out);
+  // It may have been split meanwhile.
+  if (const auto t = tables_.find(c->held.table); t != tables_.end() && t->second.map && !t->second.map->dropped)
+    arrange(t->second, false, out);
   remember(out);
   return out;
 }
@@ -260,6 +470,7 @@ QuorumTables::Out QuorumTables::dropped(Instant now, const model::AssignmentId& 
   }
   const auto uuid = it->second.held.table;
   copies_.erase(it);
+  if (const auto t = tables_.find(uuid); t != tables_.end()) observe(t->second, out);
   for (const auto& [own, c] : copies_)
     if (c.held.table == uuid) return out;
   if (self_.seen.erase(uuid) != 0) out.emplace_back(Remember{self_.seen});
@@ -277,6 +488,11 @@ QuorumTables::Out QuorumTables::tick(Instant now) {
       out.emplace_back(Create{c.held, t == tables_.end() ? "" : t->second.name});
     else if (c.dropping)
       out.emplace_back(Drop{c.held.partition, c.held.assignment, c.why});
+    if (!c.dividing || t == tables_.end()) continue;
+    const auto* e = ended_of(c);
+    if (e == nullptr) continue;
+    out.emplace_back(Divide{e->id, e->attempt, e->point, e->cut->at, child_here(*t->second.map, e->low, own),
+                            child_here(*t->second.map, e->high, own)});
   }
   return out;
 }

@@ -16,6 +16,12 @@
 //   * A map older than one that was acted on is refused (S36).
 //   * That a table was dropped is said to have been observed when its copies here are in the trash: it can be
 //   forgotten.
+//   * A partition that was split ends here when the map says so, and its copy is divided at the cut, where every
+//   replica's
+//     log ends: in order of the splits, so that a server that was away divides step by step (S42, S45). One whose log
+//     does not have the cut is set aside, and its children are begun without a log: who has nothing of a child has
+//     acknowledged nothing in it, and a majority of the child's voters has the parent's log through the cut. It is kept
+//     until both children are filled.
 //   * Copies go with their table (S52), and when the map has their partition without their assignment: that was taken
 //     out only after the government had said that it does not vote. What the map does not explain is kept, takes no
 //     part, and is told of.
@@ -39,6 +45,7 @@
 #include "lib/model/interval.h"
 #include "lib/model/messages.h"
 #include "lib/model/metadata.h"
+#include "lib/proto/quorum_cut.h"
 #include "lib/proto/quorum_types.h"
 
 namespace cantle::proto {
@@ -46,6 +53,7 @@ namespace cantle::proto {
 namespace quorum_tables {
 
 constexpr base::Duration kAgainEvery = std::chrono::milliseconds(500);  // what the store could not do
+constexpr base::Duration kDivideAgain = std::chrono::milliseconds(10);  // what stands behind the cut is on its way
 constexpr uint32_t kRetryAfterMs = 100;
 
 // A copy as the store found or made it.
@@ -82,7 +90,28 @@ struct Tell {
 };
 struct End {
   model::PartitionId partition;
-};  // the replica takes no further part
+  model::TxnSeq split{};  // not 0: it was split at that transaction; requests are sent on with a map as new as that
+};                        // the replica takes no further part
+struct ShowSplit {
+  model::PartitionId partition;
+  quorum::SplitSeen seen;
+};  // to a replica that was begun: what the map says of its split
+struct Child {
+  model::PartitionId partition;
+  model::Region region;
+  model::AssignmentId assignment;  // none: it is not here any more
+};
+struct Divide {
+  model::PartitionId parent;
+  model::AttemptId attempt;
+  std::string point;
+  model::LogPoint cut;
+  Child low, high;
+};  // of a copy whose replica has ended; answered with divided()
+struct SetAside {
+  model::PartitionId partition;
+  model::AssignmentId assignment;
+};
 struct Drop {
   model::PartitionId partition;
   model::AssignmentId assignment;
@@ -102,7 +131,8 @@ struct Say {
 struct Exit {
   std::string text;
 };  // wrong identity: exit status 78
-using Effect = std::variant<Create, Begin, Tell, End, Drop, PublishObserved, Remember, Say, Exit>;
+using Effect =
+    std::variant<Create, Begin, Tell, ShowSplit, End, Divide, SetAside, Drop, PublishObserved, Remember, Say, Exit>;
 using Effects = std::vector<Effect>;
 
 // Where a key's requests go.
@@ -132,6 +162,11 @@ class QuorumTables {
   Out table_dropped(const model::TableUuid& table);  // it stands under /dropped/
   Out created(base::Instant now, const model::PartitionId& partition, const base::Status& status);
   Out dropped(base::Instant now, const model::AssignmentId& assignment, const base::Status& status);
+  // ok: durable. not_found: its log does not have the cut. unavailable: not yet, ask again.
+  Out divided(base::Instant now, const model::PartitionId& parent, const base::Status& status);
+  // The copy has all that its replica's leader had committed. Asked of those in lagging() now and then.
+  Out filled(const model::PartitionId& partition);
+  std::vector<model::PartitionId> lagging() const;
   Out tick(base::Instant now);
 
   // --- questions ---
@@ -152,11 +187,15 @@ class QuorumTables {
     std::string name;
     std::shared_ptr<const model::Metadata> map;
     bool dropped = false, remembered = false, observed = false;
+    model::TxnSeq observed_at{};
   };
   struct Copy {
     quorum_tables::Held held;
     bool creating = false, begun = false, dropping = false, told = false;
-    base::Instant again{};  // creating, dropping: the store could not; not before then
+    bool dividing = false;
+    bool empty = false;                        // a child that was begun without its parent's log, and is not filled yet
+    std::optional<quorum::SplitSeen> split{};  // as it was shown
+    base::Instant again{};                     // creating, dropping: the store could not; not before then
     bool failed = false;
     std::string why;                         // of dropping
     std::optional<quorum::Members> members;  // as it was told
@@ -166,10 +205,24 @@ class QuorumTables {
   const Table* table(std::string_view name) const;
   void arrange(Table& table, bool first, Out& out);
   bool lost(const Table& table, const model::Partition& partition, const model::Assignment& a, bool first) const;
+  void set_aside(Copy& copy, Out& out);
   void drop(Copy& copy, std::string why, Out& out);
   void drop_table(const model::TableUuid& table, Out& out);
   void begin(Copy& copy, Out& out);
   void tell(Copy& copy, const model::Metadata& map, const model::Partition& partition, Out& out);
+  void show_split(Copy& copy, const model::Metadata& map, Out& out);
+  void divide_ended(Table& table, Out& out);
+  void divide(Table& table, Copy& parent, const model::EndedPartition& ended, Out& out);
+  quorum_tables::Child child_here(const model::Metadata& map, const model::PartitionId& child,
+                                  const model::AssignmentId& parent) const;
+  bool has_children(const model::Metadata& map, const model::EndedPartition& ended,
+                    const model::AssignmentId& own) const;
+  const model::EndedPartition* ended_of(const Copy& parent) const;
+  void fall_behind(Table& table, Copy& parent, Out& out);
+  void mark_empty(Table& table);
+  bool is_dividing(const model::Metadata& map, const model::PartitionId& child) const;
+  bool was_parents(const Table& table, const model::PartitionId& partition, const model::Assignment& a) const;
+  void drop_filled(Out& out);
   void remember(Out& out);
   void observe(Table& table, Out& out);
   void locate(quorum_tables::Where& w, const Table& t, const model::Partition* p, model::TxnSeq txnseq) const;

@@ -402,5 +402,177 @@ TEST(QuorumTables, a_table_dropped_and_made_again_is_another_table) {
   EXPECT_EQ(rig.tables->tables(), std::vector<std::string>{"t"});
 }
 
+// --- splits ----------------------------------------------------------------------------------------
+
+// The table of the Rig, changed by real operations from here on.
+struct SplitRig : Rig {
+  SplitRig() {
+    map.replicas = 3;
+    map.txnid = model::TxnId::draw(random);
+    map.changes = {model::ChangeId::draw(random)};
+    install();
+    create_all();
+    out.clear();
+  }
+  void must(const model::Operation& op) {
+    const std::vector<model::Operation> ops{op};
+    auto next =
+        model::apply(&map, ops, {model::TxnId::draw(random), model::ChangeId::draw(random), std::string(32, 'h')});
+    ASSERT_TRUE(next) << base::to_string(next.error());
+    map = std::move(*next);
+    install();
+  }
+  void begin_split(const std::string& key, const std::string& point) {
+    parent = *map.find(key);
+    split = model::draw_split(parent, point, {}, {}, random);
+    must(split);
+  }
+  void finalize() {
+    model::ops::FinalizeSplit op{parent.id, split.attempt, {}, model::ops::FinalCut{cut, {5}, 2}};
+    for (const auto* child : {&split.low, &split.high})
+      for (const auto& a : child->assignments) op.ready.push_back(a.id);
+    must(op);
+  }
+  void split_all(const std::string& key, const std::string& point) {
+    begin_split(key, point);
+    must(model::ops::Initialize{parent.id, split.attempt});
+    finalize();
+  }
+  // As after a start, with these copies.
+  void start_with(std::vector<Held> held, model::TxnSeq seen) {
+    Self self;
+    self.held = std::move(held);
+    self.seen[map.table] = seen;
+    restart(std::move(self));
+    out.clear();
+  }
+  Held copy_of(const model::Partition& p, bool aside = false) const {
+    return {p.id, model::find_assignment(p, model::ServerId{"p1"})->id, p.region, map.table, p.interval, aside};
+  }
+
+  model::Partition parent;
+  model::ops::SplitPartition split;
+  model::LogPoint cut{{4}, {100}, 9};
+};
+
+TEST(QuorumTables, a_replica_is_shown_what_the_map_says_of_its_split) {
+  SplitRig rig;
+  rig.begin_split("a", "f");
+  auto shown = rig.of<ShowSplit>();
+  ASSERT_EQ(shown.size(), 1u);
+  EXPECT_EQ(shown[0].partition, rig.parent.id);
+  EXPECT_EQ(shown[0].seen.attempt, rig.split.attempt);
+  EXPECT_FALSE(shown[0].seen.may_cut);
+  rig.must(model::ops::Initialize{rig.parent.id, rig.split.attempt});
+  shown = rig.of<ShowSplit>();
+  ASSERT_EQ(shown.size(), 1u);
+  EXPECT_TRUE(shown[0].seen.may_cut);
+  EXPECT_EQ(shown[0].seen.children.size(), 2u);
+  rig.must(model::ops::AbortSplit{rig.parent.id, rig.split.attempt});
+  shown = rig.of<ShowSplit>();
+  ASSERT_EQ(shown.size(), 1u);
+  EXPECT_TRUE(shown[0].seen.there && shown[0].seen.attempt.none());
+}
+
+TEST(QuorumTables, a_finished_split_ends_the_replica_and_divides_its_copy) {
+  SplitRig rig;
+  rig.split_all("a", "f");
+  const auto ended = rig.of<End>();
+  ASSERT_EQ(ended.size(), 1u);
+  EXPECT_EQ(ended[0].split, rig.map.txnseq);
+  auto divides = rig.of<Divide>();
+  ASSERT_EQ(divides.size(), 1u);
+  EXPECT_EQ(divides[0].cut, rig.cut);
+  EXPECT_EQ(divides[0].point, "f");
+  EXPECT_TRUE(rig.of<Create>().empty());
+  EXPECT_TRUE(rig.of<PublishObserved>().empty());
+  // Not yet; then it is durable.
+  rig.take(rig.tables->divided(rig.now, rig.parent.id, base::fail(Code::unavailable, "later")));
+  EXPECT_TRUE(rig.of<Say>().empty());
+  rig.now = rig.now + kDivideAgain;
+  rig.take(rig.tables->tick(rig.now));
+  EXPECT_EQ(rig.of<Divide>().size(), 1u);
+  rig.take(rig.tables->divided(rig.now, rig.parent.id, base::ok()));
+  const auto begun = rig.of<Begin>();
+  ASSERT_EQ(begun.size(), 2u);
+  EXPECT_EQ(rig.tables->where("t", "a", {}).partition->id, rig.split.low.id);
+  EXPECT_EQ(rig.tables->where("t", "g", {}).kind, Where::Kind::here);
+  const auto observed = rig.of<PublishObserved>();
+  ASSERT_EQ(observed.size(), 1u);
+  EXPECT_EQ(observed[0].txnseq, rig.map.txnseq);
+  EXPECT_EQ(rig.of<Remember>().size(), 1u);
+}
+
+// S42, S45: a server that was away through two splits of the same keys.
+TEST(QuorumTables, a_server_that_was_away_divides_step_by_step) {
+  SplitRig rig;
+  const auto first = rig.copy_of(*rig.map.find("a"));
+  const auto other = rig.copy_of(*rig.map.find("z"));
+  const auto seen = rig.map.txnseq;
+  rig.split_all("a", "f");
+  const auto root = rig.parent.id;
+  rig.split_all("a", "c");
+  rig.start_with({first, other}, seen);
+  rig.install();
+  auto divides = rig.of<Divide>();
+  ASSERT_EQ(divides.size(), 1u);
+  EXPECT_EQ(divides[0].parent, root);
+  EXPECT_TRUE(rig.of<Create>().empty());
+  rig.take(rig.tables->divided(rig.now, root, base::ok()));
+  divides = rig.of<Divide>();
+  ASSERT_EQ(divides.size(), 1u);
+  EXPECT_EQ(divides[0].parent, rig.parent.id);
+  EXPECT_TRUE(rig.of<PublishObserved>().empty());
+  rig.take(rig.tables->divided(rig.now, rig.parent.id, base::ok()));
+  EXPECT_TRUE(rig.tables->begun());
+  EXPECT_EQ(rig.of<PublishObserved>().size(), 1u);
+  EXPECT_TRUE(rig.of<Say>().empty());
+}
+
+// Its log ends before the cut: it keeps the parent, and takes part in the children as one that has nothing yet.
+TEST(QuorumTables, a_replica_without_the_cut_begins_its_children_anew_and_keeps_the_parent_until_they_are_filled) {
+  SplitRig rig;
+  rig.split_all("a", "f");
+  rig.out.clear();
+  rig.take(rig.tables->divided(rig.now, rig.parent.id, base::fail(Code::not_found, "no such block")));
+  EXPECT_EQ(rig.of<SetAside>().size(), 1u);
+  EXPECT_EQ(rig.of<Create>().size(), 2u);
+  rig.take(rig.tables->created(rig.now, rig.split.low.id, base::ok()));
+  rig.take(rig.tables->created(rig.now, rig.split.high.id, base::ok()));
+  EXPECT_EQ(rig.of<Begin>().size(), 2u);
+  EXPECT_EQ(rig.tables->lagging().size(), 2u);
+  rig.take(rig.tables->filled(rig.split.low.id));
+  EXPECT_TRUE(rig.of<Drop>().empty());
+  EXPECT_TRUE(rig.of<PublishObserved>().empty());
+  // Started again meanwhile: it knows what it still lacks.
+  const auto* low = rig.map.find(rig.split.low.id);
+  const auto* high = rig.map.find(rig.split.high.id);
+  rig.start_with(
+      {rig.copy_of(rig.parent, true), rig.copy_of(*low), rig.copy_of(*high), rig.copy_of(*rig.map.find("z"))},
+      rig.map.txnseq);
+  rig.install();
+  EXPECT_EQ(rig.of<Begin>().size(), 3u);
+  EXPECT_EQ(rig.tables->lagging().size(), 2u);
+  rig.take(rig.tables->filled(low->id));
+  rig.take(rig.tables->filled(high->id));
+  const auto drops = rig.of<Drop>();
+  ASSERT_EQ(drops.size(), 1u);
+  EXPECT_EQ(drops[0].partition, rig.parent.id);
+  rig.take(rig.tables->dropped(rig.now, drops[0].assignment, base::ok()));
+  EXPECT_EQ(rig.of<PublishObserved>().size(), 1u);
+}
+
+// S6: a child whose parent's copy was never here has lost its log.
+TEST(QuorumTables, a_child_of_which_nothing_is_here_is_lost) {
+  SplitRig rig;
+  const auto other = rig.copy_of(*rig.map.find("z"));
+  const auto seen = rig.map.txnseq;
+  rig.split_all("a", "f");
+  rig.start_with({other}, seen);
+  rig.install();
+  EXPECT_EQ(rig.of<Exit>().size(), 1u);
+  EXPECT_TRUE(rig.of<Create>().empty());
+}
+
 }  // namespace
 }  // namespace cantle::proto
