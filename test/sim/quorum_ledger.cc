@@ -43,42 +43,73 @@ void QuorumLedger::refused(size_t partition, const std::string& key, const std::
   if (!version.empty()) partitions_[partition].refused.emplace(key, version);
 }
 
-QuorumLedger::Fault QuorumLedger::committed(size_t partition, const model::LogPoint& point) {
-  const auto [at, first] = partitions_[partition].committed.emplace(point.lsn, point.crc);
+QuorumLedger::Fault QuorumLedger::committed(size_t partition, const model::PartitionId& id,
+                                            const model::LogPoint& point) {
+  const auto [at, first] = partitions_[partition].committed[id].emplace(point.lsn, point.crc);
   if (first || at->second == point.crc) return std::nullopt;
   return "commits another block that ends at LSN " + to_string(point.lsn) + " (S2, S14)";
 }
 
-QuorumLedger::Fault QuorumLedger::check(size_t partition, const model::LogPoint& end) {
+// Of a parent: up to the cut it is in the leaf's log; behind it there are only starts of epochs.
+QuorumLedger::Fault QuorumLedger::check_committed(const Partition& p, const Leaf& leaf,
+                                                  const std::map<model::Lsn, uint32_t>& ends) const {
+  auto all = leaf.ancestors;
+  all.emplace_back(leaf.id, leaf.end);
+  for (const auto& [id, end] : all) {
+    const auto points = p.committed.find(id);
+    if (points == p.committed.end()) continue;
+    for (const auto& [lsn, crc] : points->second) {
+      const auto it = ends.find(lsn);
+      if (lsn <= end.lsn && (it == ends.end() || it->second != crc))
+        return "what was committed up to LSN " + to_string(lsn) + " is not in the log in the end (S2)";
+      const auto block = lsn <= end.lsn ? p.built.end() : p.built.find({lsn, crc});
+      if (lsn > end.lsn && (block == p.built.end() || block->second.header.kind != model::BlockKind::epoch_start))
+        return "the parent committed more than starts of epochs behind the cut, up to LSN " + to_string(lsn) + " (S43)";
+    }
+  }
+  return std::nullopt;
+}
+
+QuorumLedger::Fault QuorumLedger::check(size_t partition, const std::vector<Leaf>& leaves) {
   auto& p = partitions_[partition];
-  std::vector<const Built*> log;
-  std::map<model::Lsn, uint32_t> ends;
-  for (std::pair<model::Lsn, uint32_t> at{end.lsn, end.crc}; at.first.value != 0;) {
-    const auto it = p.built.find(at);
-    if (it == p.built.end()) return "nobody built the block that ends at LSN " + to_string(at.first);
-    log.push_back(&it->second);
-    ends.insert(at);
-    at = {it->second.header.prev_lsn, it->second.header.prev_crc};
+  std::map<Name, model::WriteOutcome> written;
+  std::set<std::pair<std::string, std::string>> versions;
+  p.leaves.clear();
+  for (const auto& leaf : leaves) {
+    std::vector<const Built*> log;
+    std::map<model::Lsn, uint32_t> ends;
+    for (std::pair<model::Lsn, uint32_t> at{leaf.end.lsn, leaf.end.crc}; at.first.value != 0;) {
+      const auto it = p.built.find(at);
+      if (it == p.built.end()) return "nobody built the block that ends at LSN " + to_string(at.first);
+      log.push_back(&it->second);
+      ends.insert(at);
+      at = {it->second.header.prev_lsn, it->second.header.prev_crc};
+    }
+    if (auto fault = check_committed(p, leaf, ends)) return fault;
+    p.contents.clear();
+    p.written.clear();
+    p.versions.clear();
+    for (auto block = log.rbegin(); block != log.rend(); ++block)
+      if (auto fault = replay(p, partition, **block)) return fault;
+    auto& contents = p.leaves[leaf.id];
+    for (const auto& [key, held] : p.contents)
+      if (leaf.interval.contains(key)) contents[key] = held;
+    for (const auto& [name, outcome] : p.written) {
+      const auto [at, first] = written.emplace(name, outcome);
+      if (!first && at->second != outcome)
+        return name_of(name.first, name.second) + " was written in two children of a split (S23)";
+    }
+    versions.merge(p.versions);
   }
-  for (const auto& [lsn, crc] : p.committed) {
-    const auto it = ends.find(lsn);
-    if (it == ends.end() || it->second != crc)
-      return "what was committed up to LSN " + to_string(lsn) + " is not in the log in the end (S2)";
-  }
-  p.contents.clear();
-  p.written.clear();
-  p.versions.clear();
-  for (auto block = log.rbegin(); block != log.rend(); ++block)
-    if (auto fault = replay(p, partition, **block)) return fault;
   for (const auto& [name, outcome] : p.told) {
-    const auto it = p.written.find(name);
-    if (it == p.written.end())
+    const auto it = written.find(name);
+    if (it == written.end())
       return name_of(name.first, name.second) + " was told " + text_of(outcome) + ", and is not in the log";
     if (it->second != outcome)
       return name_of(name.first, name.second) + " was told " + text_of(outcome) + ", and is at " + text_of(it->second);
   }
   for (const auto& refused : p.refused)
-    if (!p.versions.contains(refused))
+    if (!versions.contains(refused))
       return "a refusal told of version " + refused.second + " of " + refused.first +
              ", which is not in the log in the end (S24)";
   return std::nullopt;

@@ -5,7 +5,8 @@
 //   ledger.built(header, payload);                // each block that a leader put into its log
 //   ledger.told(partition, client, series, outcome);   // an answer left a server, to whichever copy of the request
 //   ledger.refused(partition, key, version);      // a condition was said to have failed, with what was there
-//   ledger.check(partition, end);                 // at the end: the log that all replicas have ends there
+//   ledger.check(partition, leaves);              // at the end: what became of the partition, and where its logs end
+// "partition": one that there was in the beginning; what it was split into is its leaves.
 //
 // Checked: one request has one outcome, whoever is told (at once); and, in check(), by going through the log from its
 // beginning:
@@ -25,6 +26,7 @@
 
 #include "lib/model/block.h"
 #include "lib/model/client_messages.h"
+#include "lib/model/interval.h"
 #include "lib/model/record.h"
 #include "lib/model/series.h"
 
@@ -55,8 +57,7 @@ class QuorumLedger {
   Fault told(size_t partition, uint64_t client, uint64_t series, const model::WriteOutcome& outcome);
   // `version`: in hex, as it was told; empty: the key was not there.
   void refused(size_t partition, const std::string& key, const std::string& version);
-  Fault committed(size_t partition, const model::LogPoint& point);
-  Fault check(size_t partition, const model::LogPoint& end);
+  Fault committed(size_t partition, const model::PartitionId& id, const model::LogPoint& point);
   // What the log comes to, once check() found nothing: key → (version, value); deleted ones are not there.
   struct Held {
     model::Version version;
@@ -64,7 +65,17 @@ class QuorumLedger {
     friend bool operator==(const Held&, const Held&) = default;
   };
   using Contents = std::map<std::string, Held>;
-  const Contents& contents(size_t partition) const { return partitions_[partition].contents; }
+  struct Leaf {
+    model::PartitionId id;
+    model::Interval interval;
+    model::LogPoint end;
+    std::vector<std::pair<model::PartitionId, model::LogPoint>> ancestors;  // and where their logs ended
+    Contents held;                                                          // for whoever compares it
+  };
+  Fault check(size_t partition, const std::vector<Leaf>& leaves);
+  const Contents& contents(size_t partition, const model::PartitionId& leaf) const {
+    return partitions_[partition].leaves.at(leaf);
+  }
 
  private:
   using Name = std::pair<uint64_t, uint64_t>;  // client, series
@@ -74,13 +85,17 @@ class QuorumLedger {
   };
   struct Partition {
     std::map<std::pair<model::Lsn, uint32_t>, Built> built;  // by last LSN and header checksum
-    std::map<model::Lsn, uint32_t> committed;                // checksum of the block that ends there
+    // Of each that it was or became: checksum of the block that ends there.
+    std::map<model::PartitionId, std::map<model::Lsn, uint32_t>> committed;
     std::map<Name, model::WriteOutcome> told;
     std::set<std::pair<std::string, std::string>> refused;  // key, version
+    std::map<model::PartitionId, Contents> leaves;
+    // Of the log that is gone through.
     Contents contents;
     std::map<Name, model::WriteOutcome> written;
     std::set<std::pair<std::string, std::string>> versions;  // key, version
   };
+  Fault check_committed(const Partition& p, const Leaf& leaf, const std::map<model::Lsn, uint32_t>& ends) const;
   Fault replay(Partition& p, size_t partition, const Built& block);
   Fault apply(Partition& p, size_t partition, const model::BlockHeader& header,
               const std::vector<model::Record>& group);

@@ -119,6 +119,7 @@ void QuorumNode::perform(proto::quorum_tables::Begin& e) {
   self.end = log->end;
   self.commit = log->commit;
   self.epochs = log->epochs;
+  self.cuts = log->cuts;
   self.pipeline = world_.chaos().pipeline;
   world_.scheduler.note("replica", host_.id.name, r.partition, log->end.epoch.value, log->end.lsn.value,
                         log->commit.value, log->promised.value);
@@ -131,6 +132,42 @@ void QuorumNode::perform(proto::quorum_tables::Tell& e) {
   if (auto* r = find(e.partition)) run(*r, [&](Out& out) { r->machine->members(at(), std::move(e.members), out); });
 }
 
+void QuorumNode::perform(proto::quorum_tables::ShowSplit& e) {
+  if (auto* r = find(e.partition)) run(*r, [&](Out& out) { r->machine->split_seen(at(), e.seen, out); });
+}
+
+void QuorumNode::perform(proto::quorum_tables::Divide& e) {
+  const auto done = [this, partition = e.parent](const base::Status& status) {
+    if (status || status.error().code != Code::unavailable)
+      world_.scheduler.note("divided", host_.id.name, to_string(partition), status ? "" : to_string(status.error()));
+    perform(tables_->divided(at(), partition, status));
+    beacons_->set_peers(tables_->partners());
+  };
+  const auto child = [](const proto::quorum_tables::Child& c) {
+    return store::ChildSpec{c.partition, c.region, c.assignment};
+  };
+  if (!host_.process.effect()) return;
+  const auto point = engine_->divide_at(e.parent, e.cut, e.attempt, e.point, child(e.low), child(e.high), done);
+  if (!point) host_.process.post([done, error = point.error()] { done(base::fail(error)); });
+}
+
+void QuorumNode::perform(proto::quorum_tables::SetAside& e) {
+  const auto done = [this](const base::Status& s) {
+    if (!s) world_.violation(host_.id.name + " cannot set a copy aside: " + to_string(s.error()));
+  };
+  if (const auto begun = engine_->set_aside({e.partition, e.assignment}, done); !begun) done(begun);
+}
+
+void QuorumNode::link_lost(const model::ServerId& server) {
+  for (size_t i = 0; i < replicas_.size(); ++i)
+    run(*replicas_[i], [&](Out& out) { replicas_[i]->machine->link_lost(at(), server, out); });
+}
+
+bool QuorumNode::lags(const model::PartitionId& partition) const {
+  const auto all = tables_->lagging();
+  return std::find(all.begin(), all.end(), partition) != all.end();
+}
+
 void QuorumNode::perform(proto::quorum_tables::End& e) {
   auto* r = find(e.partition);
   if (r == nullptr) return;
@@ -140,8 +177,13 @@ void QuorumNode::perform(proto::quorum_tables::End& e) {
   r->ended = true;
   live_.erase(e.partition);
   beacons_->forget(e.partition);
-  for (auto& effect : out)
-    if (auto* reply = std::get_if<Reply>(&effect)) perform(*r, *reply);
+  for (auto& effect : out) {
+    auto* reply = std::get_if<Reply>(&effect);
+    if (reply == nullptr) continue;
+    if (e.split.value != 0 && !reply->result && reply->result.error().code == Code::not_leader)
+      reply->result = base::fail(Code::stale_route, "the partition was split");
+    perform(*r, *reply);
+  }
 }
 
 void QuorumNode::perform(proto::quorum_tables::Drop& e) {
@@ -153,7 +195,10 @@ void QuorumNode::perform(proto::quorum_tables::Drop& e) {
     host_.process.post([done, begun] { done(begun.error().code == Code::not_found ? base::ok() : begun); });
 }
 
-void QuorumNode::perform(proto::quorum_tables::Say& e) { world_.scheduler.note("say", host_.id.name, e.what, e.text); }
+void QuorumNode::perform(proto::quorum_tables::Say& e) {
+  world_.scheduler.note("say", host_.id.name, e.what, e.text);
+  if (e.what == "divide" || e.what == "copy-lost") world_.violation(host_.id.name + " says " + e.what + ": " + e.text);
+}
 
 QuorumNode::Replica* QuorumNode::find(const model::PartitionId& id) {
   const auto it = live_.find(id);
@@ -180,6 +225,8 @@ void QuorumNode::turn() {
   for (size_t i = 0; i < replicas_.size(); ++i)
     if (auto& r = *replicas_[i]; at() >= r.machine->next_tick()) run(r, [&](Out& out) { r.machine->tick(at(), out); });
   perform(tables_->tick(at()));
+  for (const auto& partition : tables_->lagging())
+    if (engine_->visible(partition).value != 0) perform(tables_->filled(partition));
   if (at() >= engine_tick_) {
     engine_tick_ = at() + kEngineTickEvery;
     engine_->tick();
@@ -209,8 +256,8 @@ void QuorumNode::run(Replica& r, const std::function<void(Out&)>& fn) {
   performing_ = false;
 }
 
-void QuorumNode::resign(size_t partition, const model::AssignmentId& successor) {
-  if (auto* r = at(partition)) run(*r, [&](Out& out) { r->machine->resign(at(), successor, "asked to", out); });
+void QuorumNode::hand_over(Replica* r, const model::AssignmentId& successor) {
+  if (r != nullptr) run(*r, [&](Out& out) { r->machine->resign(at(), successor, "asked to", out); });
 }
 
 // --- messages --------------------------------------------------------------------------------------
@@ -248,7 +295,9 @@ void QuorumNode::serve(const std::any& request, Network::Reply reply) {
     if (r == nullptr || m->message.envelope.to_assignment != r->assignment) return;
     const auto id = next_id_++;
     blocks_[id] = *m;
-    return run(*r, [&](Out& out) { r->machine->block(at(), id, m->bytes->header, m->message, out); });
+    model::AttemptId attempt;
+    if (model::is_cut_mark(m->bytes->header.kind)) attempt = *model::attempt_of_cut(m->bytes->payload);
+    return run(*r, [&](Out& out) { r->machine->block(at(), id, m->bytes->header, m->message, out, attempt); });
   }
   if (const auto* m = std::any_cast<model::PipeCommit>(&request)) {
     auto* r = find(m->envelope.partition);
@@ -263,15 +312,27 @@ void QuorumNode::serve(const std::any& request, Network::Reply reply) {
     return;
   }
   if (const auto* m = std::any_cast<QuorumWrite>(&request)) {
-    auto* r = at(m->partition);
-    if (r == nullptr) return reply(base::fail(Code::unavailable, "no replica takes part here"));
+    auto* r = route(m->partition, m->ops[0].key, reply);
+    if (r == nullptr) return;
+    const auto* p = tables_->installed(QuorumWorld::table_name(m->partition))->find(r->id);
+    for (const auto& op : m->ops)
+      if (!p->interval.contains(op.key)) {
+        base::Error crossing(Code::invalid, "a batch lies in one partition");
+        crossing.detail = kCrossing;
+        return reply(base::fail(crossing));
+      }
     return write(*r, *m, std::move(reply));
   }
   if (const auto* m = std::any_cast<QuorumGet>(&request)) {
-    auto* r = at(m->partition);
-    if (r == nullptr) return reply(base::fail(Code::unavailable, "no replica takes part here"));
-    return get(*r, *m, std::move(reply));
+    if (auto* r = route(m->partition, m->key, reply)) get(*r, *m, std::move(reply));
   }
+}
+
+QuorumNode::Replica* QuorumNode::route(size_t partition, const std::string& key, const Network::Reply& reply) {
+  const auto where = tables_->where(QuorumWorld::table_name(partition), key, {});
+  auto* r = where.kind == proto::quorum_tables::Where::Kind::here ? find(where.partition->id) : nullptr;
+  if (r == nullptr) reply(base::fail(Code::unavailable, "no replica takes part here"));
+  return r;
 }
 
 void QuorumNode::write(Replica& r, const QuorumWrite& m, Network::Reply reply) {
@@ -310,7 +371,7 @@ void QuorumNode::get(Replica& r, const QuorumGet& m, Network::Reply reply) {
   // Whatever comes between the read and its answer, and be it long: the lease is asked again (S7).
   const auto between = host_.process.random().chance(0.05) ? 900'000'000 : 2'000'000;
   host_.process.after(Duration(static_cast<int64_t>(host_.process.random().below(between))), [this, &r, value, reply] {
-    const auto may = r.machine->may_read(at());
+    const auto may = r.ended ? base::fail(Code::stale_route, "it was split") : r.machine->may_read(at());
     if (may) return reply(std::any(value));
     reply(base::fail(may.error()));
   });
@@ -458,6 +519,7 @@ void QuorumNode::perform(Replica& r, Build& e) {
   auto payload = std::move(r.batches[{e.epoch, e.batch}]);
   r.batches.erase({e.epoch, e.batch});
   if (e.kind == model::BlockKind::epoch_start) begin_judging(r);
+  if (model::is_cut_mark(e.kind)) payload = model::cut_payload(e.attempt);
   base::Result<Leader::Placed> placed = base::fail(Code::unavailable, "the log does not end there");
   if (e.kind == model::BlockKind::data && world_.refuses_block()) {
     placed = base::fail(Code::overloaded, "the store is full for now");
@@ -514,7 +576,7 @@ void QuorumNode::perform(Replica& r, Commit& e) {
   if (point && r.machine->serving() && r.machine->election().leads() && point->epoch < *r.machine->election().leads())
     world_.violation(host_.id.name + " leads and commits a block of an older epoch by itself, up to LSN " +
                      to_string(e.lsn) + " (S14)");
-  if (point) world_.committed(host_, r.partition, *point);
+  if (point) world_.committed(host_, r.partition, r.id, *point);
   const auto done = engine_->commit(r.id, e.lsn);
   if (!done) world_.violation(host_.id.name + " cannot commit: " + to_string(done.error()));
 }
@@ -632,7 +694,23 @@ void QuorumNode::perform(Replica& r, Reply& e) {
   }
   const auto& outcome = std::get<model::WriteOutcome>(request.verdict);
   if (const auto fault = world_.ledger.told(r.partition, m.client, m.series, outcome)) world_.violation(*fault);
+  world_.acknowledged(host_, r.partition, r.id, outcome.lsn);
   request.reply(std::any(QuorumWritten{outcome, request.repeat}));
+}
+
+// --- effects: a split ------------------------------------------------------------------------------
+
+void QuorumNode::perform(Replica& r, ReadSplit& e) {
+  session_->sync(world_.layout.config(distribution(r)), [this, &r, number = e.number](const base::Status& synced) {
+    if (r.ended) return;
+    base::Result<SplitSeen> seen = base::fail(Code::unavailable, "");
+    if (synced) seen = split_of(*world_.map(r.partition), r.id);
+    run(r, [&](Out& out) { r.machine->split_read(at(), number, seen, out); });
+  });
+}
+
+void QuorumNode::perform(Replica& r, AskAbort& e) {
+  world_.ask_abort(host_, r.partition, model::ops::AbortSplit{r.id, e.attempt});
 }
 
 void QuorumNode::perform(Replica& r, Faulted& e) {

@@ -14,18 +14,35 @@
 
 namespace cantle::sim {
 
+constexpr const char* kCrossing = "crossing";  // of a batch that lies in two partitions
+
 class QuorumNode {
  public:
   QuorumNode(QuorumWorld& world, QuorumHost& host);
   ~QuorumNode();
 
+  // By number: of a table that has one partition.
   proto::QuorumReplica* replica(size_t partition) {
     const auto* r = at(partition);
     return r == nullptr ? nullptr : r->machine.get();
   }
+  proto::QuorumReplica* replica(const model::PartitionId& partition) {
+    const auto* r = find(partition);
+    return r == nullptr ? nullptr : r->machine.get();
+  }
+  template <class Fn>
+  void each_replica(Fn fn) const {
+    for (const auto& [id, r] : live_) fn(id, *r->machine);
+  }
+  // It has no log of that partition, and has not been filled yet.
+  bool lags(const model::PartitionId& partition) const;
   store::Engine& engine() { return *engine_; }
+  void link_lost(const model::ServerId& server);
   void map_came(size_t partition, QuorumWorld::MapPtr map);
-  void resign(size_t partition, const model::AssignmentId& successor);
+  void resign(size_t partition, const model::AssignmentId& successor) { hand_over(at(partition), successor); }
+  void resign(const model::PartitionId& partition, const model::AssignmentId& successor) {
+    hand_over(find(partition), successor);
+  }
 
  private:
   struct Bytes {
@@ -70,6 +87,9 @@ class QuorumNode {
   void perform(proto::quorum_tables::Create& e);
   void perform(proto::quorum_tables::Begin& e);
   void perform(proto::quorum_tables::Tell& e);
+  void perform(proto::quorum_tables::ShowSplit& e);
+  void perform(proto::quorum_tables::Divide& e);
+  void perform(proto::quorum_tables::SetAside& e);
   void perform(proto::quorum_tables::End& e);
   void perform(proto::quorum_tables::Drop& e);
   void perform(proto::quorum_tables::PublishObserved&) {}
@@ -78,6 +98,8 @@ class QuorumNode {
   void perform(proto::quorum_tables::Exit& e) { fatal(e.text); }
   void turn();
   void run(Replica& r, const std::function<void(Out&)>& fn);
+  void hand_over(Replica* r, const model::AssignmentId& successor);
+  Replica* route(size_t partition, const std::string& key, const Network::Reply& reply);
   void serve(const std::any& request, Network::Reply reply);
   proto::quorum::Judged gather(Replica& r, proto::quorum::RequestId request,
                                std::pair<model::Epoch, proto::quorum::BatchId> batch, model::Lsn first);
@@ -124,6 +146,8 @@ class QuorumNode {
   void perform(Replica& r, proto::quorum::Forward& e);
   void perform(Replica& r, proto::quorum::Release& e);
   void perform(Replica& r, proto::quorum::Reply& e);
+  void perform(Replica& r, proto::quorum::ReadSplit& e);
+  void perform(Replica& r, proto::quorum::AskAbort& e);
   void perform(Replica& r, proto::quorum::Faulted& e);
   void perform(Replica& r, proto::quorum::Say& e);
 

@@ -11,9 +11,18 @@ Verdict run_quorum_world(uint64_t seed) {
   return w.run();
 }
 
+Verdict run_quorum_splits(uint64_t seed) {
+  base::SeededRandom random(seed * 37 + 5);
+  QuorumWorld w(seed, QuorumChaos::draw_splits(random));
+  return w.run();
+}
+
 namespace {
 
 const Simulation quorum("quorum", run_quorum_world);
+const Simulation splits("quorum_splits", run_quorum_splits);
+
+TEST(SimQuorum, nothing_is_lost_by_splits_whatever_goes_wrong) { run_seeds("quorum_splits", 300, run_quorum_splits); }
 
 TEST(SimQuorum, every_promise_is_kept_whatever_goes_wrong) { run_seeds("quorum", 300, run_quorum_world); }
 

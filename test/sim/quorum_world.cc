@@ -33,6 +33,15 @@ QuorumChaos QuorumChaos::draw(base::Random& random) {
   return c;
 }
 
+QuorumChaos QuorumChaos::draw_splits(base::Random& random) {
+  auto c = draw(random);
+  c.splits = true;
+  c.moves = false;
+  c.spares = 0;
+  c.lasts = 8s;
+  return c;
+}
+
 QuorumHost::QuorumHost(Scheduler& scheduler, const std::string& name)
     : id{name},
       clock(std::make_shared<HostClock>()),
@@ -87,13 +96,9 @@ QuorumWorld::QuorumWorld(uint64_t seed, const QuorumChaos& chaos)
     create.partitions.push_back(std::move(all));
     maps_.emplace_back();
     CHECK(commit(p, create));
-    const auto region = partition(p).region;
-    coord.put(layout.government(distribution(p), region),
-              coord::government_text({{1}, {}, voters(p), "m1", partition(p).min_txnseq}));
-    coord.put(layout.quorums(distribution(p), region), "");
   }
   operator_session_ = coord.open(operator_);
-  if (chaos_.moves) plan_drive();
+  plan_drive();
   scheduler.after_each([this] {
     check();
     if (!violation_.empty()) scheduler.stop();
@@ -119,6 +124,13 @@ void QuorumWorld::start(QuorumHost& host) {
   host.process.restart();
   host.node = std::make_unique<QuorumNode>(*this, host);
   for (size_t p = 0; p < maps_.size(); ++p) tell(host, p);
+  // Whoever was connected to the life before hears that it is over.
+  for (auto& other : hosts) {
+    if (other.get() == &host || !other->process.alive() || !other->node) continue;
+    scheduler.after(some(50ms), [&host, o = other.get(), life = other->process.life()] {
+      if (o->process.alive() && o->process.life() == life && o->node) o->node->link_lost(host.id);
+    });
+  }
 }
 
 void QuorumWorld::power_cut(QuorumHost& host) {
@@ -136,68 +148,79 @@ std::string QuorumWorld::describe() const {
       out += " is dead";
       continue;
     }
-    for (size_t p = 0; p < maps_.size(); ++p) {
-      const auto* r = host->node->replica(p);
-      if (r == nullptr) continue;
-      const auto s = r->status();
-      out += "; partition " + std::to_string(p) + ": " + std::string(s.role) + ", " + std::string(s.doing) +
+    host->node->each_replica([&](const model::PartitionId& id, const proto::QuorumReplica& r) {
+      const auto s = r.status();
+      out += "; partition " + to_string(id).substr(0, 6) + ": " + std::string(s.role) + ", " + std::string(s.doing) +
              ", epoch " + to_string(s.epoch) + ", end " + to_string(s.end.epoch) + ":" + to_string(s.end.lsn) +
-             ", commit " + to_string(s.commit) + (s.serving ? ", serving" : "");
+             ", commit " + to_string(s.commit) + (s.serving ? ", serving" : "") + (s.cut ? ", cut" : "");
       for (const auto& peer : s.peers)
         out += " [" + peer.hop.server.name + " " + std::to_string(static_cast<int>(peer.state)) + " acked " +
                to_string(peer.acked.lsn) + " " + peer.why + "]";
-    }
+    });
   }
   return out;
 }
 
 // --- what must hold ----------------------------------------------------------------------------------
 
-bool QuorumWorld::leased(QuorumHost& host, size_t partition) {
+bool QuorumWorld::leased(QuorumHost& host, const model::PartitionId& partition) {
   if (!host.process.alive() || !host.node) return false;
   auto* r = host.node->replica(partition);
   return r != nullptr && r->may_read(host.process.now()).has_value();
 }
 
-QuorumHost* QuorumWorld::leader(size_t partition) {
+QuorumHost* QuorumWorld::leader(const model::PartitionId& partition) {
   for (auto& host : hosts)
     if (leased(*host, partition)) return host.get();
   return nullptr;
 }
 
+bool QuorumWorld::at_rest(size_t p) {
+  return std::all_of(maps_[p]->partitions.begin(), maps_[p]->partitions.end(), [&](const model::Partition& at) {
+    return at.moves.empty() && !at.split && leader(at.id) != nullptr;
+  });
+}
+
 void QuorumWorld::check() {
-  for (size_t p = 0; p < maps_.size(); ++p) {
-    check_electorate(p);
-    size_t leading = 0;
-    for (const auto& host : hosts) {
-      if (!host->process.alive() || !host->node) continue;
-      const auto* r = host->node->replica(p);
-      leading += r != nullptr && r->election().leads() ? 1 : 0;
-    }
-    if (leading < 2) continue;
-    const QuorumHost* one = nullptr;
-    for (auto& host : hosts) {
-      if (!leased(*host, p)) continue;
-      if (one != nullptr) violation(one->id.name + " and " + host->id.name + " serve at the same time (S7)");
-      one = host.get();
-    }
+  for (size_t p = 0; p < maps_.size(); ++p) check_electorate(p);
+  std::map<model::PartitionId, QuorumHost*> leading;
+  for (auto& host : hosts) {
+    if (!host->process.alive() || !host->node) continue;
+    host->node->each_replica([&](const model::PartitionId& id, const proto::QuorumReplica& r) {
+      if (!r.election().leads()) return;
+      const auto [at, first] = leading.emplace(id, host.get());
+      if (first || !leased(*host, id)) return;
+      if (leased(*at->second, id))
+        violation(at->second->id.name + " and " + host->id.name + " serve at the same time (S7)");
+      at->second = host.get();
+    });
   }
 }
 
 void QuorumWorld::check_electorate(size_t p) {
-  const auto* text = coord.value(layout.government(distribution(p), partition(p).region));
-  if (text == nullptr || *text == electorate_checked_[p]) return;
-  electorate_checked_[p] = *text;
-  const auto government = coord::parse_government(*text);
-  if (!government) return violation("a government cannot be read");
-  if (government->voters.size() != chaos_.servers) violation("a government has too few voters, or too many");
-  for (const auto& v : government->voters)
-    if (find_assignment(partition(p), v.assignment) == nullptr)
-      violation(v.server.name + " votes, and METADATA does not know it (S61)");
+  for (const auto& at : maps_[p]->partitions) {
+    const auto* text = coord.value(layout.government(distribution(p), at.region));
+    if (text == nullptr || *text == electorate_checked_[at.id]) continue;
+    electorate_checked_[at.id] = *text;
+    const auto government = coord::parse_government(*text);
+    if (!government) return violation("a government cannot be read");
+    if (government->voters.size() != chaos_.servers) violation("a government has too few voters, or too many");
+    for (const auto& v : government->voters)
+      if (find_assignment(at, v.assignment) == nullptr)
+        violation(v.server.name + " votes, and METADATA does not know it (S61)");
+  }
 }
 
-void QuorumWorld::committed(const QuorumHost& host, size_t partition, const model::LogPoint& point) {
-  if (const auto fault = ledger.committed(partition, point)) violation(host.id.name + " " + *fault);
+void QuorumWorld::committed(const QuorumHost& host, size_t partition, const model::PartitionId& id,
+                            const model::LogPoint& point) {
+  if (const auto fault = ledger.committed(partition, id, point)) violation(host.id.name + " " + *fault);
+}
+
+void QuorumWorld::acknowledged(const QuorumHost& host, size_t partition, const model::PartitionId& id, model::Lsn lsn) {
+  const auto* e = model::find_ended(*maps_[partition], id);
+  if (e != nullptr && e->cut && lsn > e->cut->at.lsn)
+    violation(host.id.name + " acknowledges a write at LSN " + to_string(lsn) + " of a partition that ended at " +
+              to_string(e->cut->at.lsn) + " (S43)");
 }
 
 // --- what goes wrong ---------------------------------------------------------------------------------
@@ -207,7 +230,7 @@ void QuorumWorld::set_up() {
   const bool ruled = wait(
       [this] {
         for (size_t p = 0; p < maps_.size(); ++p)
-          if (leader(p) == nullptr) return false;
+          if (!at_rest(p)) return false;
         return true;
       },
       8s);
@@ -223,9 +246,10 @@ void QuorumWorld::plan_strike() {
 }
 
 void QuorumWorld::strike() {
-  const size_t p = random_.below(maps_.size());
+  const auto map = maps_[random_.below(maps_.size())];
+  const auto& at = map->partitions[random_.below(map->partitions.size())];
   auto* victim = hosts[random_.below(hosts.size())].get();
-  if (auto* l = leader(p); l != nullptr && random_.chance(0.5)) victim = l;  // half of it hits a leader
+  if (auto* l = leader(at.id); l != nullptr && random_.chance(0.5)) victim = l;  // half of it hits a leader
   auto& other = *hosts[random_.below(hosts.size())];
   const auto revive = [this, victim] {
     scheduler.after(some(1500ms), [this, victim] {
@@ -270,8 +294,8 @@ void QuorumWorld::strike() {
   if (chaos_.resign)
     strikes.emplace_back([&] {
       if (victim->process.alive() && victim->node)
-        victim->node->resign(
-            p, random_.chance(0.5) ? voters(p)[random_.below(chaos_.servers)].assignment : model::AssignmentId{});
+        victim->node->resign(at.id, random_.chance(0.5) ? at.assignments[random_.below(at.assignments.size())].id
+                                                        : model::AssignmentId{});
     });
   // Somebody who is down comes up in the end, or nothing goes on.
   strikes.emplace_back([&] { start(*hosts[random_.below(hosts.size())]); });
@@ -315,6 +339,7 @@ Verdict QuorumWorld::run() {
   striking_ = true;
   plan_strike();
   if (chaos_.moves) plan_move();
+  if (chaos_.splits) plan_split();
   scheduler.run_for(chaos_.lasts);
   finish();
   return verdict();
@@ -331,14 +356,11 @@ void QuorumWorld::finish() {
     for (auto& host : hosts) start(*host);
     return true;
   };
-  for (size_t p = 0; p < maps_.size() && violation_.empty(); ++p) {
-    if (wait([&] { return all_up() && leader(p) != nullptr; }, kSettles)) continue;
-    violation("nobody leads though the faults have stopped:" + describe());
-  }
-  if (!violation_.empty()) return;
   for (size_t p = 0; p < maps_.size() && violation_.empty(); ++p)
-    if (!wait([&] { return all_up() && partition(p).moves.empty(); }, kSettles))
-      violation("a replacement does not end though the faults have stopped:" + describe());
+    if (!wait([&] { return all_up() && at_rest(p); }, 2 * kSettles) && violation_.empty())
+      violation("a partition is not led, or what was begun with it does not end, though the faults have stopped:" +
+                describe());
+  if (!violation_.empty()) return;
   // Clients get through, each with an answer that says ok.
   const auto from = operations_.size();
   const bool through = wait(
@@ -352,53 +374,64 @@ void QuorumWorld::finish() {
   if (!through) return violation("writes do not go through after the faults:" + describe());
   asking_ = false;
   scheduler.run_for(kCopiesWithin + 100ms);
-  for (size_t p = 0; p < maps_.size() && violation_.empty(); ++p) compare(p);
+  for (size_t p = 0; p < maps_.size() && violation_.empty(); ++p) {
+    std::vector<QuorumLedger::Leaf> leaves;
+    for (const auto& leaf : maps_[p]->partitions)
+      if (violation_.empty()) compare(p, leaf, leaves);
+    if (!violation_.empty()) return;
+    if (const auto fault = ledger.check(p, leaves)) return violation("partition " + std::to_string(p) + ": " + *fault);
+    for (const auto& leaf : leaves)
+      if (leaf.held != ledger.contents(p, leaf.id))
+        return violation("other records of " + to_string(leaf.interval) + " are held than its log leads to");
+  }
   if (violation_.empty()) check_history();
 }
 
-// All replicas have the same log and the same records.
-void QuorumWorld::compare(size_t p) {
+// All replicas have the same log and the same records; but for those that have no log of it.
+void QuorumWorld::compare(size_t p, const model::Partition& at, std::vector<QuorumLedger::Leaf>& leaves) {
   std::vector<QuorumHost*> having;
-  for (auto& host : hosts)
-    if (holds(*host, p)) having.push_back(host.get());
-  auto& first = *having.front();
   const auto level = [&] {
-    const auto* one = first.node == nullptr ? nullptr : first.node->replica(p);
-    return one != nullptr && std::all_of(having.begin(), having.end(), [&](const auto* host) {
-             if (!host->process.alive() || !host->node) return false;
-             const auto* r = host->node->replica(p);
-             return r != nullptr && r->log().end() == one->log().end() && r->log().durable() == r->log().end() &&
-                    r->log().commit() == r->log().end().lsn;
-           });
+    having.clear();
+    for (auto& host : hosts) {
+      if (find_assignment(at, host->id) == nullptr) continue;
+      if (!host->process.alive() || !host->node || host->node->replica(at.id) == nullptr) return false;
+      if (!host->node->lags(at.id)) having.push_back(host.get());
+    }
+    if (having.size() < model::majority(at.assignments.size())) return false;
+    const auto& one = having.front()->node->replica(at.id)->log();
+    return std::all_of(having.begin(), having.end(), [&](const auto* host) {
+      const auto& log = host->node->replica(at.id)->log();
+      return log.end() == one.end() && log.durable() == log.end() && log.commit() == log.end().lsn;
+    });
   };
   if (!wait(level, 8s)) return violation("the replicas' logs do not become the same:" + describe());
-  if (const auto fault = ledger.check(p, first.node->replica(p)->log().end()))
-    return violation("partition " + std::to_string(p) + ": " + *fault);
+  auto& first = *having.front();
+  QuorumLedger::Leaf leaf{at.id, at.interval, first.node->replica(at.id)->log().end(), {}, {}};
+  for (const auto* e = find_parent(*maps_[p], at.id); e != nullptr; e = find_parent(*maps_[p], e->id))
+    leaf.ancestors.emplace_back(e->id, e->cut->at);
   std::vector<std::pair<std::string, std::string>> expected;
-  QuorumLedger::Contents contents;
   for (auto* host : having) {
     std::vector<std::pair<std::string, std::string>> rows;
     store::ScanRange range;
     range.tombstones = true;
     range.records_max = 1000;
     auto& e = host->node->engine();
-    const auto visible = e.quorum_log(partition_id(p));
+    const auto visible = e.quorum_log(at.id);
     if (!visible || visible->visible != visible->end.lsn)
       return violation(host->id.name + " does not show all that is committed");
-    const auto end = e.scan(partition_id(p), range, [&](std::string_view key, const store::Found& found) {
-      if (host == &first && !found.deleted) contents[std::string(key)] = {found.version, std::string(found.value)};
+    const auto end = e.scan(at.id, range, [&](std::string_view key, const store::Found& found) {
+      if (host == &first && !found.deleted) leaf.held[std::string(key)] = {found.version, std::string(found.value)};
       rows.emplace_back(key,
                         std::string(found.version.view()) + (found.deleted ? "-" : "+") + std::string(found.value));
       return true;
     });
     if (!end || end->more) return violation(host->id.name + " cannot be read in the end");
-    if (host == &first && contents != ledger.contents(p))
-      return violation(host->id.name + " holds other records than its log leads to");
     if (host == &first)
       expected = std::move(rows);
     else if (rows != expected)
       return violation(host->id.name + " holds other records than " + first.id.name + " in the end");
   }
+  leaves.push_back(std::move(leaf));
 }
 
 }  // namespace cantle::sim

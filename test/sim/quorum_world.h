@@ -9,6 +9,7 @@
 // s… what is appended to.
 //
 // Each partition is a table of its own, whose METADATA is the world's: servers hear of a new map when it comes to them.
+// It may be split, and its children, at any time, by the real operations and the real driver; and that aborted.
 // Replicas are replaced by the real operations and the real driver, of which there is always one, and now and then
 // another. Servers without a replica stand by for that.
 //
@@ -20,9 +21,10 @@
 //   * an assignment that votes is one that METADATA names (S61)
 //   * what two replicas call committed is one history (S1, S2, S14)
 //   * a request has one outcome, whoever is told, and however often (S23)
+//   * nothing behind its cut is acknowledged by a partition that was split (S43)
 // and at the end
 //   * each key's history is linearizable; what was acknowledged is there (S16, S18)
-//   * logs and contents of all replicas are the same
+//   * logs and contents of all replicas are the same; children go on from what their parent had at the cut
 //   * the log is what the requests ask for, one after the other, each once at most (quorum_ledger.h)
 #pragma once
 
@@ -38,6 +40,7 @@
 #include "lib/model/quorum.h"
 #include "lib/proto/quorum_leader.h"
 #include "lib/proto/replace_driver.h"
+#include "lib/proto/split_driver.h"
 #include "lib/store/engine.h"
 #include "lib/store/mem_index.h"
 #include "test/sim/coord.h"
@@ -57,12 +60,14 @@ struct QuorumChaos {
   bool refuse_block = false;  // the store takes a block of the leader's not, now and then, as when it is full
   bool copies = true;         // of requests
   bool moves = false;         // replicas are replaced, and that is cancelled
+  bool splits = false;        // partitions are split, and that is aborted
   size_t spares = 0;          // servers that have no replica at first
   size_t servers = 3, partitions = 1, clients = 3, keys = 5;
   proto::quorum::Pipeline pipeline = proto::quorum::Pipeline::chain;
   Duration lasts = 6s;
 
   static QuorumChaos draw(base::Random& random);
+  static QuorumChaos draw_splits(base::Random& random);
 };
 
 class QuorumNode;
@@ -116,7 +121,9 @@ class QuorumWorld {
   void start(QuorumHost& host);
   void kill(QuorumHost& host) { host.process.kill(); }
   void power_cut(QuorumHost& host);
-  QuorumHost* leader(size_t partition);  // one that serves under a valid lease
+  // One that serves under a valid lease. By number: of a table that has one partition.
+  QuorumHost* leader(const model::PartitionId& partition);
+  QuorumHost* leader(size_t partition) { return leader(partition_id(partition)); }
   void violation(const std::string& text);
   const std::string& violated() const { return violation_; }
   std::string describe() const;
@@ -136,7 +143,14 @@ class QuorumWorld {
   base::Status commit(size_t partition, const model::Operation& operation);
   model::AttemptId replace(size_t partition, const model::ServerId& from, const model::ServerId& to, bool dead);
   void cancel(const model::AttemptId& attempt) { cancelled_.insert(attempt); }
-  void committed(const QuorumHost& host, size_t partition, const model::LogPoint& point);
+  void split(size_t partition, const model::PartitionId& which, const std::string& point);
+  void hold_drivers(bool on) { drivers_held_ = on; }
+  void ask_abort(const QuorumHost& from, size_t partition, const model::ops::AbortSplit& abort);
+  bool aborts_are_heard = true;
+  void committed(const QuorumHost& host, size_t partition, const model::PartitionId& id, const model::LogPoint& point);
+  // A write in that partition's log: not behind the cut by which it ended.
+  void acknowledged(const QuorumHost& host, size_t partition, const model::PartitionId& id, model::Lsn lsn);
+  bool at_rest(size_t partition);  // nothing of it is reshaped, and each of its partitions is led
   // It sends a swap of the government.
   void swapping(const QuorumHost& host, size_t partition, const model::Government& to);
   bool refuses_block() { return striking_ && chaos_.refuse_block && random_.chance(0.03); }
@@ -180,23 +194,31 @@ class QuorumWorld {
   void ended(Client& client, const Network::Answer& answer);
   void done(Client& client, const QuorumWritten& written);
   void refused(Client& client);
+  void given_up(Client& client);
   std::string fresh_value(Client& client);
   std::string any_server() { return hosts[random_.below(hosts.size())]->id.name; }
   void check_history();
   void check();
   void check_electorate(size_t partition);
-  bool leased(QuorumHost& host, size_t partition);
+  static bool leased(QuorumHost& host, const model::PartitionId& partition);
   void tell(QuorumHost& host, size_t partition);
   QuorumHost* find_host(const std::string& name);
   void plan_move();
   void move();
   void plan_drive();
   void drive(size_t partition);
-  void drive_on(size_t partition, std::shared_ptr<proto::ReplaceDriver> driver, const proto::driver::Effects& effects);
-  void look(size_t partition, std::shared_ptr<proto::ReplaceDriver> driver, uint64_t number);
+  using DriverPtr = std::shared_ptr<proto::DriverBase>;
+  void drive_one(size_t partition, const model::AttemptId& attempt, const DriverPtr& driver);
+  void drive_on(size_t partition, const model::AttemptId& attempt, const DriverPtr& driver,
+                const proto::driver::Effects& effects);
+  void look(size_t partition, const model::AttemptId& attempt, const DriverPtr& driver, uint64_t number);
+  void plan_split();
+  void split_somewhere();
+  base::Status check_governments(size_t partition, const model::Operation& operation) const;
+  void make_governments(size_t partition, const model::Metadata& before);
   void plan_strike();
   void strike();
-  void compare(size_t partition);
+  void compare(size_t partition, const model::Partition& leaf, std::vector<QuorumLedger::Leaf>& leaves);
   Duration some(Duration most) {
     return Duration(static_cast<int64_t>(random_.below(static_cast<uint64_t>(most.count()))));
   }
@@ -204,8 +226,9 @@ class QuorumWorld {
   QuorumChaos chaos_;
   base::SeededRandom random_;
   std::vector<MapPtr> maps_;
-  std::map<size_t, std::string> electorate_checked_;  // the government, as it was looked at
-  Process operator_;                                  // whoever drives what METADATA says is under way
+  std::map<model::PartitionId, std::string> electorate_checked_;  // the government, as it was looked at
+  bool drivers_held_ = false;
+  Process operator_;  // whoever drives what METADATA says is under way
   std::unique_ptr<coord::Session> operator_session_;
   std::set<model::AttemptId> cancelled_;
   std::vector<std::unique_ptr<Client>> clients_;
@@ -215,5 +238,6 @@ class QuorumWorld {
 };
 
 Verdict run_quorum_world(uint64_t seed);
+Verdict run_quorum_splits(uint64_t seed);
 
 }  // namespace cantle::sim

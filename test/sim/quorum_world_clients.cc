@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "test/sim/quorum_node.h"
 #include "test/sim/quorum_world.h"
 
 namespace cantle::sim {
@@ -195,9 +196,11 @@ void QuorumWorld::ended(Client& client, const Network::Answer& answer) {
     case Code::condition_failed:
       if (w.write.kind == model::WriteKind::cas) return refused(client);
       [[fallthrough]];
+    case Code::invalid:
+      if (error.detail == kCrossing) return given_up(client);
+      [[fallthrough]];
     case Code::series_old:
     case Code::series_expired:
-    case Code::invalid:
     case Code::too_large:
     case Code::malformed:
       return violation("series " + std::to_string(w.write.series) + " of " + client.process.host() + " was told " +
@@ -213,6 +216,17 @@ void QuorumWorld::ended(Client& client, const Network::Answer& answer) {
   scheduler.after(some(60ms), [this, &client] {
     if (asking_) send(client);
   });
+}
+
+// A batch whose keys are in two partitions now: what was sent before may have been done.
+void QuorumWorld::given_up(Client& client) {
+  auto& w = client.writing;
+  if (!w.maybe)
+    for (const auto i : w.history) {
+      operations_[i].end = scheduler.now().since_boot.count();
+      operations_[i].outcome = linear::Outcome::fail;
+    }
+  plan(client);
 }
 
 void QuorumWorld::done(Client& client, const QuorumWritten& written) {

@@ -1,6 +1,7 @@
 // QuorumWorld: METADATA, who hears of it, and who drives what it says is under way.
 #include "lib/base/check.h"
 #include "lib/coord/governments.h"
+#include "lib/meta/config_ops.h"
 #include "test/sim/quorum_node.h"
 #include "test/sim/quorum_world.h"
 
@@ -10,8 +11,9 @@ using base::Code;
 namespace driver = proto::driver;
 
 namespace {
-constexpr Duration kToldWithin = 300ms, kToldSoon = 20ms, kDriveEvery = 150ms;
-}
+constexpr Duration kToldWithin = 300ms, kToldSoon = 20ms, kToldLate = 1500ms, kDriveEvery = 150ms;
+constexpr size_t kLeavesMax = 5;
+}  // namespace
 
 base::Status QuorumWorld::commit(size_t p, const model::Operation& operation) {
   const std::vector<model::Operation> list{operation};
@@ -20,10 +22,33 @@ base::Status QuorumWorld::commit(size_t p, const model::Operation& operation) {
       before, list,
       {model::TxnId::draw(random_), model::ChangeId::draw(random_), before == nullptr ? "" : std::string(32, 'h')});
   if (!next) return base::fail(next.error());
+  if (before != nullptr) TRY(check_governments(p, operation));
+  const auto was = maps_[p] == nullptr ? model::Metadata{} : *maps_[p];
   maps_[p] = std::make_shared<const model::Metadata>(std::move(*next));
   scheduler.note("metadata", p, maps_[p]->txnseq.value, model::to_string(operation));
+  make_governments(p, was);
   for (auto& host : hosts) tell(*host, p);
   return base::ok();
+}
+
+// What a metadata server's multi checks and makes (lib/meta/config_ops.h), at one instant of the world.
+base::Status QuorumWorld::check_governments(size_t p, const model::Operation& operation) const {
+  const std::vector<model::Operation> list{operation};
+  for (const auto& check : meta::government_checks(layout, distribution(p), *maps_[p], list)) {
+    const auto node = coord.tree().find(check.path);
+    if (node == coord.tree().end() || node->second->stat.version != check.version)
+      return base::fail(Code::conflict, "the government has changed");
+  }
+  return base::ok();
+}
+
+void QuorumWorld::make_governments(size_t p, const model::Metadata& before) {
+  for (const auto& at : maps_[p]->partitions) {
+    if (before.partitions.get(at.region) != nullptr) continue;
+    const auto first = meta::first_government(*maps_[p], at.region, "m1");
+    coord.set_now(layout.government(distribution(p), at.region), coord::government_text(*first));
+    coord.set_now(layout.quorums(distribution(p), at.region), "");
+  }
 }
 
 model::AttemptId QuorumWorld::replace(size_t p, const model::ServerId& from, const model::ServerId& to, bool dead) {
@@ -50,6 +75,7 @@ void QuorumWorld::move() {
   const size_t p = random_.below(maps_.size());
   if (random_.chance(0.1)) (void)commit(p, model::ops::SetOption{"pipeline", random_.chance(0.5) ? "star" : "chain"});
   const auto& at = partition(p);
+  if (at.split) return;
   if (!at.moves.empty()) {
     if (random_.chance(0.15)) cancel(at.moves.front().attempt);
     return;
@@ -97,7 +123,8 @@ QuorumHost* QuorumWorld::find_host(const std::string& name) {
 
 // The map as it is now, some time later: another may have come by then.
 void QuorumWorld::tell(QuorumHost& host, size_t p) {
-  const auto wait = some(random_.chance(0.2) ? kToldWithin : kToldSoon);
+  const auto late = chaos_.splits && random_.chance(0.3) ? kToldLate : kToldWithin;
+  const auto wait = some(random_.chance(0.2) ? late : kToldSoon);
   scheduler.after(wait, [this, &host, p, map = maps_[p], life = host.process.life()] {
     if (host.process.alive() && host.process.life() == life && host.node) host.node->map_came(p, map);
   });
@@ -114,36 +141,83 @@ void QuorumWorld::plan_drive() {
 
 // Each is one that knows nothing of what another has done (S40).
 void QuorumWorld::drive(size_t p) {
-  const auto& moves = partition(p).moves;
-  if (moves.empty()) return;
-  auto it = std::make_shared<proto::ReplaceDriver>(moves.front().attempt);
-  if (cancelled_.contains(moves.front().attempt)) {
-    auto effects = it->step(driver::AbortAsked{scheduler.now(), "cancelled"});
-    drive_on(p, it, effects);
+  if (drivers_held_) return;
+  const auto map = maps_[p];
+  for (const auto& at : map->partitions) {
+    if (at.split) drive_one(p, at.split->attempt, std::make_shared<proto::SplitDriver>(at.split->attempt));
+    if (!at.moves.empty()) {
+      const auto& attempt = at.moves.front().attempt;
+      drive_one(p, attempt, std::make_shared<proto::ReplaceDriver>(attempt));
+    }
   }
-  drive_on(p, it, it->step(driver::Begin{scheduler.now()}));
 }
 
-void QuorumWorld::drive_on(size_t p, std::shared_ptr<proto::ReplaceDriver> it, const driver::Effects& effects) {
+void QuorumWorld::drive_one(size_t p, const model::AttemptId& attempt, const DriverPtr& it) {
+  if (cancelled_.contains(attempt))
+    drive_on(p, attempt, it, it->step(driver::AbortAsked{scheduler.now(), "cancelled"}));
+  drive_on(p, attempt, it, it->step(driver::Begin{scheduler.now()}));
+}
+
+void QuorumWorld::drive_on(size_t p, const model::AttemptId& attempt, const DriverPtr& it,
+                           const driver::Effects& effects) {
   for (const auto& effect : effects) {
-    if (const auto* l = std::get_if<driver::Look>(&effect)) look(p, it, l->number);
+    if (const auto* l = std::get_if<driver::Look>(&effect)) look(p, attempt, it, l->number);
     if (const auto* s = std::get_if<driver::Submit>(&effect))
       scheduler.after(some(kToldSoon), [this, p, operation = s->operation] { (void)commit(p, operation); });
   }
 }
 
 // What it decides from is read in some order; METADATA first.
-void QuorumWorld::look(size_t p, std::shared_ptr<proto::ReplaceDriver> it, uint64_t number) {
-  const auto path = layout.government(distribution(p), partition(p).region);
-  operator_session_->sync(path, [this, p, it, number, path](const base::Status& synced) {
+void QuorumWorld::look(size_t p, const model::AttemptId& attempt, const DriverPtr& it, uint64_t number) {
+  const auto* about = maps_[p]->partitions.by_attempt(attempt);
+  if (about == nullptr) return;
+  const auto path = layout.government(distribution(p), about->region);
+  operator_session_->sync(path, [this, p, attempt, it, number, path, id = about->id](const base::Status& synced) {
     if (!synced) return;
     proto::World seen{maps_[p], {}, {}};
-    coord::read_government(*operator_session_, path, [this, p, it, number, seen](auto read) mutable {
+    coord::read_government(*operator_session_, path, [this, p, attempt, it, number, id, seen](auto read) mutable {
       if (!read || !*read) return;
-      seen.governments[partition_id(p)] = {(*read)->government, (*read)->version};
-      drive_on(p, it, it->step(driver::Looked{scheduler.now(), number, std::move(seen)}));
+      seen.governments[id] = {(*read)->government, (*read)->version};
+      drive_on(p, attempt, it, it->step(driver::Looked{scheduler.now(), number, std::move(seen)}));
     });
   });
+}
+
+// --- splits ------------------------------------------------------------------------------------------
+
+void QuorumWorld::plan_split() {
+  scheduler.after(50ms + some(900ms), [this] {
+    if (!striking_) return;
+    split_somewhere();
+    plan_split();
+  });
+}
+
+// Somewhere a split is begun, or the one that is under way aborted, now and then.
+void QuorumWorld::split_somewhere() {
+  const size_t p = random_.below(maps_.size());
+  const auto map = maps_[p];
+  const auto& at = map->partitions[random_.below(map->partitions.size())];
+  if (at.split) {
+    if (random_.chance(0.3)) cancel(at.split->attempt);
+    return;
+  }
+  std::vector<std::string> points{"n0", "n1", "s", "v"};
+  for (size_t i = 0; i < chaos_.keys; ++i) points.push_back("k" + std::to_string(i));
+  std::erase_if(points, [&](const auto& key) { return !at.interval.contains(key) || key == at.interval.begin; });
+  if (points.empty() || map->partitions.size() >= kLeavesMax) return;
+  split(p, at.id, points[random_.below(points.size())]);
+}
+
+void QuorumWorld::split(size_t p, const model::PartitionId& which, const std::string& point) {
+  if (const auto* at = maps_[p]->find(which)) (void)commit(p, model::draw_split(*at, point, {}, {}, random_));
+}
+
+// A metadata server does it, if it can be reached.
+void QuorumWorld::ask_abort(const QuorumHost& from, size_t p, const model::ops::AbortSplit& abort) {
+  scheduler.note("ask_abort", from.id.name, to_string(abort.attempt));
+  if (!aborts_are_heard || !coord.reachable(from.id.name)) return;
+  scheduler.after(some(kToldWithin), [this, p, abort] { (void)commit(p, abort); });
 }
 
 }  // namespace cantle::sim

@@ -1,0 +1,226 @@
+// Scenarios of quorum tables' splits, each forced in a small quiet world (design/scenarios.md, C).
+#include <gtest/gtest.h>
+
+#include "test/sim/quorum_scenario.h"
+
+namespace cantle::sim {
+namespace {
+
+using base::Code;
+
+class QuorumSplitScenario : public QuorumScenario {
+ protected:
+  void SetUp() override {
+    QuorumScenario::SetUp();
+    root = world.partition_id(0);
+  }
+  QuorumWorld::MapPtr map() const { return world.map(0); }
+  const model::Partition* parent() const { return map()->find(root); }
+  void begin_split(const std::string& point) {
+    world.split(0, root, point);
+    ASSERT_TRUE(world.wait([&] { return parent() != nullptr && parent()->split.has_value(); }, 2s));
+  }
+  std::optional<model::CutReport> reported() {
+    const auto* text = world.coord.value(world.layout.government(QuorumWorld::distribution(0), parent()->region));
+    return coord::parse_government(*text)->cut;
+  }
+  bool is_split() const { return map()->partitions.size() == 2; }
+  bool served() { return world.at_rest(0); }
+  // Up to where the cut is committed and reported, and nobody drives on.
+  void cut_and_hold(const std::string& point) {
+    begin_split(point);
+    ASSERT_TRUE(world.wait([&] { return parent()->split->phase == model::SplitPhase::filling; }, 2s));
+    world.hold_drivers(true);
+    ASSERT_TRUE(world.wait([&] { return reported().has_value(); }, 1s)) << world.describe();
+  }
+  model::PartitionId root;
+  base::Result<QuorumWritten> sent_to_leader(const std::string& key, const QuorumWrite& write) {
+    QuorumHost* to = nullptr;
+    EXPECT_TRUE(world.wait([&] { return (to = world.leader(map()->find(key)->id)) != nullptr; }, 10s))
+        << world.describe();
+    return to != nullptr ? sent(*to, write) : base::fail(Code::unavailable, "nobody leads");
+  }
+};
+
+TEST_F(QuorumSplitScenario, a_partition_is_split_and_both_children_go_on_from_it) {
+  ASSERT_TRUE(sent(*leader, incr("a", 5)).has_value());
+  ASSERT_TRUE(sent(*leader, incr("x", 7)).has_value());
+  begin_split("m");
+  ASSERT_TRUE(world.wait([&] { return is_split() && served(); }, 5s)) << world.describe();
+  const auto low = sent_to_leader("a", incr("a", 1)), high = sent_to_leader("x", incr("x", 1));
+  ASSERT_TRUE(low && high);
+  EXPECT_EQ(low->outcome.value, 6);
+  EXPECT_EQ(high->outcome.value, 8);
+}
+
+// S23: the answer was lost with the parent; its children look up whose write it was.
+TEST_F(QuorumSplitScenario, sim_s23_what_the_parent_did_is_not_done_again_by_a_child) {
+  const auto write = incr("x", 7);
+  const auto first = sent(*leader, write);
+  ASSERT_TRUE(first);
+  begin_split("m");
+  ASSERT_TRUE(world.wait([&] { return is_split() && served(); }, 5s)) << world.describe();
+  const auto again = sent_to_leader("x", write);
+  ASSERT_TRUE(again);
+  EXPECT_TRUE(again->repeat);
+  EXPECT_EQ(again->outcome, first->outcome);
+}
+
+// S43: a write that comes after the cut is not the parent's any more; sent again, it is a child's, once.
+TEST_F(QuorumSplitScenario, sim_s43_a_write_behind_the_cut_waits_and_is_the_childs) {
+  cut_and_hold("m");
+  const auto write = incr("x", 7);
+  Answer answer;
+  send(*leader, write, &answer);
+  world.scheduler.run_for(100ms);
+  EXPECT_FALSE(answer);
+  EXPECT_FALSE(leader->node->replica(root)->may_read(leader->process.now()));
+  world.hold_drivers(false);
+  ASSERT_TRUE(world.wait([&] { return answer.has_value(); }, 3s));
+  ASSERT_FALSE(answer->has_value());
+  EXPECT_EQ(answer->error().code, Code::stale_route);
+  ASSERT_TRUE(world.wait([&] { return served(); }, 5s)) << world.describe();
+  const auto again = sent_to_leader("x", write);
+  ASSERT_TRUE(again);
+  EXPECT_FALSE(again->repeat);
+  EXPECT_EQ(again->outcome.value, 7);
+}
+
+// S38, S40, S42: whoever drives dies after some step; another reads in METADATA what was done.
+TEST_F(QuorumSplitScenario, sim_s38_a_driver_that_dies_at_any_step_leaves_nothing_behind) {
+  for (const Duration later : {0ms, 60ms, 120ms, 180ms}) {
+    const auto leaves = map()->partitions.size();
+    const auto p = map()->partitions[0];
+    world.split(0, p.id, "a" + std::to_string(9 - leaves));
+    world.scheduler.run_for(later);
+    world.hold_drivers(true);
+    world.scheduler.run_for(500ms);
+    world.hold_drivers(false);
+    ASSERT_TRUE(world.wait([&] { return map()->partitions.size() == leaves + 1 && served(); }, 8s))
+        << base::to_ms(later) << world.describe();
+  }
+}
+
+// S39: what was fixed by SPLIT is what comes out, whoever goes on.
+TEST_F(QuorumSplitScenario, sim_s39_point_and_children_are_those_of_the_first_transaction) {
+  cut_and_hold("m");
+  const auto split = *parent()->split;
+  world.kill(*leader);
+  world.hold_drivers(false);
+  ASSERT_TRUE(world.wait([&] { return is_split(); }, 15s)) << world.describe();
+  EXPECT_EQ(map()->find("a")->id, split.low.id);
+  EXPECT_EQ(map()->find("m")->id, split.high.id);
+  EXPECT_EQ(map()->find("m")->interval.begin, "m");
+}
+
+// S42: the parent's leader dies with the cut. The next one has it, is parked from its first moment, and the split ends.
+TEST_F(QuorumSplitScenario, sim_s42_a_leader_that_finds_the_cut_in_its_log_is_parked) {
+  cut_and_hold("m");
+  const auto id = root;
+  world.aborts_are_heard = false;
+  world.kill(*leader);
+  QuorumHost* next = nullptr;
+  ASSERT_TRUE(world.wait(
+      [&] {
+        for (const auto& host : world.hosts) {
+          const auto* r = host->process.alive() && host->node ? host->node->replica(id) : nullptr;
+          if (r != nullptr && r->serving()) next = host.get();
+        }
+        return next != nullptr;
+      },
+      10s))
+      << world.describe();
+  Answer answer;
+  const auto write = incr("a", 1);
+  send(*next, write, &answer);
+  world.scheduler.run_for(500ms);
+  EXPECT_FALSE(answer && answer->has_value());
+  EXPECT_TRUE(next->node->replica(id)->parked());
+  world.aborts_are_heard = true;
+  world.hold_drivers(false);
+  world.start(*leader);
+  ASSERT_TRUE(world.wait([&] { return map()->find(id) == nullptr || !parent()->split; }, 10s)) << world.describe();
+  ASSERT_TRUE(world.wait([&] { return served(); }, 10s)) << world.describe();
+  const auto again = sent_to_leader("a", write);
+  ASSERT_TRUE(again);
+  EXPECT_EQ(again->outcome.value, 1);
+}
+
+// Nobody drives: the leader has the split aborted after a second, takes the cut back, and what waited goes on.
+TEST_F(QuorumSplitScenario, a_split_that_nothing_comes_of_is_aborted_and_writes_go_on) {
+  cut_and_hold("m");
+  const auto write = incr("x", 7);
+  auto patient = write;
+  patient.within_ms = 5000;
+  Answer answer;
+  world.network.call(client, leader->id.name + "/partd", patient, 5s, [&](const Network::Answer& a) {
+    if (a) answer = std::any_cast<const QuorumWritten&>(*a);
+  });
+  ASSERT_TRUE(world.wait([&] { return !parent()->split; }, 3s)) << world.describe();
+  ASSERT_TRUE(world.wait([&] { return answer.has_value(); }, 3s)) << world.describe();
+  EXPECT_EQ((*answer)->outcome.value, 7);
+  EXPECT_FALSE(reported());
+  world.hold_drivers(false);
+  begin_split("m");
+  ASSERT_TRUE(world.wait([&] { return is_split() && served(); }, 5s)) << world.describe();
+}
+
+// S35: the coordination service goes away with the cut in the log. Neither time nor silence takes it back.
+TEST_F(QuorumSplitScenario, sim_s35_without_the_coordination_service_a_cut_stands_and_nothing_is_cut) {
+  cut_and_hold("m");
+  world.coord.outage(4s);
+  world.scheduler.run_for(3500ms);
+  EXPECT_FALSE(world.leader(root));
+  world.hold_drivers(false);
+  ASSERT_TRUE(world.wait([&] { return served(); }, 15s)) << world.describe();
+  // And without it nothing is cut: who cannot finish does not begin.
+  world.coord.outage(1s);
+  const auto ends = [&] {
+    uint64_t cuts = 0;
+    for (const auto& host : world.hosts)
+      host->node->each_replica([&](const auto&, const auto& r) { cuts += r.status().cut ? 1 : 0; });
+    return cuts;
+  };
+  world.scheduler.run_for(900ms);
+  EXPECT_EQ(ends(), 0U);
+}
+
+// S45: a server dies while it divides, again and again; what it finds is one copy, or two.
+TEST_F(QuorumSplitScenario, sim_s45_a_crash_inside_a_divide_leaves_a_copy_or_two) {
+  for (const auto& key : {"a1", "a2", "x1", "x2"}) ASSERT_TRUE(sent(*leader, put(key, key)));
+  QuorumHost* victim = nullptr;
+  for (const auto& host : world.hosts)
+    if (host.get() != leader) victim = host.get();
+  cut_and_hold("m");
+  world.hold_drivers(false);
+  ASSERT_TRUE(world.wait([&] { return is_split(); }, 5s));
+  for (uint64_t effects = 1; effects < 12; ++effects) {
+    victim->process.arm_crash(effects);
+    world.wait([&] { return !victim->process.alive(); }, 300ms);
+    world.start(*victim);
+  }
+  victim->process.arm_crash(0);
+  world.start(*victim);
+  ASSERT_TRUE(world.wait([&] { return served(); }, 10s)) << world.describe();
+}
+
+// A server that was away through the split has the cut, or has not. With it, it divides when it is back.
+TEST_F(QuorumSplitScenario, sim_s42_who_was_away_divides_when_it_is_back) {
+  ASSERT_TRUE(sent(*leader, put("x1", "1")));
+  QuorumHost* away = nullptr;
+  for (const auto& host : world.hosts)
+    if (host.get() != leader) away = host.get();
+  cut_and_hold("m");
+  world.scheduler.run_for(50ms);  // it has the cut
+  world.kill(*away);
+  world.hold_drivers(false);
+  ASSERT_TRUE(world.wait([&] { return is_split() && served(); }, 10s)) << world.describe();
+  ASSERT_TRUE(sent_to_leader("x1", put("x1", "2")));
+  world.start(*away);
+  const auto high = map()->find("x1")->id;
+  ASSERT_TRUE(world.wait([&] { return away->node && away->node->replica(high) != nullptr; }, 5s));
+  EXPECT_FALSE(away->node->lags(high));
+}
+
+}  // namespace
+}  // namespace cantle::sim
