@@ -152,6 +152,15 @@ base::Result<int> follow(const daemon::GlobalFlags& global, const AttemptFlags& 
 struct Going {
   std::string phase, waits_for;
 };
+// Of a quorum table: whose cut it waits for.
+Going where_it_stands(const model::Partition& p, const std::optional<model::Government>& government) {
+  if (p.split->phase == model::SplitPhase::barrier) return {"begun", ""};
+  if (!government) return {"cutting", ""};
+  if (government->cut && government->cut->attempt == p.split->attempt) return {"cut", ""};
+  const auto* leader = model::find_voter(government->voters, government->leader);
+  return {"cutting", leader != nullptr ? leader->server.name : ""};
+}
+
 Going where_it_stands(const model::Partition& p, const proto::World& world) {
   Going out;
   const auto name_all = [&](const std::vector<model::ServerId>& servers) {
@@ -248,7 +257,12 @@ base::Result<int> status(const daemon::GlobalFlags& global, const std::string& t
     TRY_ASSIGN(world.observed, cluster.observed(name));
     for (const auto& p : (*map)->partitions) {
       if (!p.split) continue;
-      const auto going = where_it_stands(p, world);
+      std::optional<model::Government> government;
+      const auto d = coord::distribution((*map)->keyspace, name);
+      const bool quorum = (*map)->replication == model::Replication::quorum;
+      if (const auto node = cluster.coord().get(cluster.layout().government(d, p.region)); quorum && node)
+        if (auto parsed = coord::parse_government(node->value)) government = std::move(*parsed);
+      const auto going = quorum ? where_it_stands(p, government) : where_it_stands(p, world);
       const auto task = cluster.coord().get(cluster.layout().op_task(p.split->attempt));
       const auto driver = task ? coord::parse_task(task->value) : base::Result<coord::Task>(base::fail(task.error()));
       out.row({to_string(p.split->attempt), name, to_string(p.id), daemon::Bytes{p.split->point}, going.phase,

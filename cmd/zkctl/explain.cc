@@ -46,8 +46,7 @@ std::string what_state_allows(model::PartitionState state) {
   switch (state) {
     case model::PartitionState::creating: return "It is being created: neither read nor written yet.";
     case model::PartitionState::active: return "It is active.";
-    case model::PartitionState::splitting:
-      return "It is being split: reads go to it, writes to it and to its children.";
+    case model::PartitionState::splitting: return "It is being split; until that is done it answers reads.";
     case model::PartitionState::merging: return "It is being merged.";
   }
   return "";
@@ -79,6 +78,7 @@ std::string replica_says(const model::StatusPartition& held) {
   } else {
     text += ", epoch " + to_string(q.epoch) + ": it knows of no leader, and " + q.doing;
   }
+  if (held.role == "leader" && q.doing != "leads") text += "; it " + q.doing;
   text += "; its log ends at LSN " + to_string(held.end.lsn) + ", committed is " + to_string(q.commit) +
           ", the index has applied " + to_string(held.applied);
   for (const auto& other : q.replicas) {
@@ -170,6 +170,12 @@ void tell_operation(Story& story, const OpEntry& op, const proto::World& world) 
 
 void tell_child(Story& story, const char* name, const model::Partition& parent, const model::Child& child,
                 const proto::World& world) {
+  if (world.map->replication == model::Replication::quorum) {
+    std::string line = std::string("  ") + name + " child, region " + to_string(child.region) + ": on";
+    for (const auto& a : child.assignments) line += " " + a.server.name;
+    story.say(line + "; its log will go on from the parent's, behind the cut.");
+    return;
+  }
   const auto ready = proto::ready_of(parent, child, world);
   std::string line = std::string("  ") + name + " child, region " + to_string(child.region) + ":";
   for (const auto& a : child.assignments) {

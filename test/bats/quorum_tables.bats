@@ -59,12 +59,6 @@ force() { zkctl set "$1" - --force "${@:2}" >/dev/null; }
   assert_line --regexp '^Its government is that of epoch [1-9][0-9]*: (nobody|p[1-3]) leads; p[1-3], p[1-3], p[1-3] vote\.$'
 }
 
-@test "what quorum tables cannot do yet is refused, and says so" {
-  run -1 splitter split q 1 --at m
-  assert_output --partial "a partition of a quorum table cannot be split yet"
-  run -0 zkctl fsck q --offline
-}
-
 # From here on nobody elects: what is written by hand stays.
 @test "fsck finds a government that is none, and what does not belong" {
   server kill p1 p2 p3
