@@ -120,7 +120,7 @@ void QuorumTables::arrange(Table& t, bool first, Out& out) {
       Copy copy;
       copy.held = {p.id, a->id, p.region, t.map->table, p.interval, false};
       copy.creating = true;
-      copy.empty = was_parents(t, p.id, *a);
+      copy.empty = !p.parent.none() && !a->source.none();
       live_[p.id] = a->id;
       here = &copies_.emplace(a->id, std::move(copy)).first->second;
       out.emplace_back(Create{here->held, t.name});
@@ -147,7 +147,18 @@ bool QuorumTables::lost(const Table& t, const model::Partition& p, const model::
   if (first && self_.fresh_under_known_name) return true;
   if (!model::answers_reads(a.state)) return false;
   if (was_parents(t, p.id, a)) return false;
-  const bool created = p.parent.none() && a.source.none() && a.since.value == 1;
+  // What it continues came with the table, perhaps, and this server was never there.
+  const auto* at = &a;
+  for (auto id = p.id; !at->source.none();) {
+    const auto* e = model::find_parent(*t.map, id);
+    if (e == nullptr) return true;
+    const auto own = std::find_if(e->parent_assignments.begin(), e->parent_assignments.end(),
+                                  [&](const auto& parent) { return parent.id == at->source; });
+    if (own == e->parent_assignments.end()) return true;
+    at = &*own;
+    id = e->id;
+  }
+  const bool created = at->since.value == 1;
   return !created || self_.seen.contains(t.map->table);
 }
 
@@ -290,7 +301,8 @@ void QuorumTables::mark_empty(Table& t) {
   for (const auto& p : t.map->partitions) {
     const auto* a = model::find_assignment(p, self_.server);
     const auto it = a == nullptr ? copies_.end() : copies_.find(a->id);
-    if (it != copies_.end() && !it->second.dropping && was_parents(t, p.id, *a)) it->second.empty = true;
+    if (it == copies_.end() || it->second.dropping) continue;
+    if (was_parents(t, p.id, *a) || (it->second.held.blank && !p.parent.none())) it->second.empty = true;
   }
 }
 

@@ -64,6 +64,7 @@ struct Held {
   model::TableUuid table;
   model::Interval interval;
   bool aside = false;
+  bool blank = false;  // its log has nothing at all
 };
 
 struct Self {

@@ -58,8 +58,9 @@ void QuorumNode::open() {
   proto::quorum_tables::Self self;
   self.server = host_.id;
   for (const auto& t : engine_->tenures())
-    self.held.push_back(
-        {t.id.partition, t.id.assignment, t.region, t.table, t.interval, t.state == store::TenureState::aside});
+    self.held.push_back({t.id.partition, t.id.assignment, t.region, t.table, t.interval,
+                         t.state == store::TenureState::aside,
+                         engine_->log_end(t.id.partition).value_or(model::LogPoint{}).lsn.value == 0});
   self.seen = host_.seen;
   tables_.emplace(std::move(self));
   session_->on_event([this](coord::Event event) {

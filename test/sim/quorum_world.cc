@@ -98,7 +98,7 @@ QuorumWorld::QuorumWorld(uint64_t seed, const QuorumChaos& chaos)
     CHECK(commit(p, create));
   }
   operator_session_ = coord.open(operator_);
-  plan_drive();
+  if (chaos_.moves) plan_drive();
   scheduler.after_each([this] {
     check();
     if (!violation_.empty()) scheduler.stop();
@@ -365,6 +365,7 @@ void QuorumWorld::finish() {
   const auto from = operations_.size();
   const bool through = wait(
       [&] {
+        all_up();
         size_t done = 0;
         for (size_t i = from; i < operations_.size(); ++i)
           done += operations_[i].outcome == linear::Outcome::ok && operations_[i].op != linear::Kind::get ? 1 : 0;

@@ -227,7 +227,7 @@ class QuorumWorld {
   base::SeededRandom random_;
   std::vector<MapPtr> maps_;
   std::map<model::PartitionId, std::string> electorate_checked_;  // the government, as it was looked at
-  bool drivers_held_ = false;
+  bool driven_ = false, drivers_held_ = false;
   Process operator_;  // whoever drives what METADATA says is under way
   std::unique_ptr<coord::Session> operator_session_;
   std::set<model::AttemptId> cancelled_;

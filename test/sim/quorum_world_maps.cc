@@ -133,6 +133,7 @@ void QuorumWorld::tell(QuorumHost& host, size_t p) {
 // --- the driver --------------------------------------------------------------------------------------
 
 void QuorumWorld::plan_drive() {
+  driven_ = true;
   scheduler.after(some(kDriveEvery), [this] {
     drive(random_.below(maps_.size()));
     plan_drive();
@@ -211,6 +212,7 @@ void QuorumWorld::split_somewhere() {
 
 void QuorumWorld::split(size_t p, const model::PartitionId& which, const std::string& point) {
   if (const auto* at = maps_[p]->find(which)) (void)commit(p, model::draw_split(*at, point, {}, {}, random_));
+  if (!driven_) plan_drive();
 }
 
 // A metadata server does it, if it can be reached.

@@ -591,6 +591,8 @@ class PipelineWorld {
     m.route = e.route;
     send(n, e.to, block, m);
   }
+  void perform(Node&, ReadSplit&) {}  // a replica's, not its leader's (quorum_cut.h)
+  void perform(Node&, AskAbort&) {}
   void perform(Node& n, SendCommit& e) {
     Node* target = find(e.to);
     carry(*target, [this, target, m = model::PipeCommit{envelope(n, e.to), e.epoch, e.generation, e.commit, e.agreed}] {
