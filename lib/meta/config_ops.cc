@@ -2,8 +2,6 @@
 
 #include <set>
 
-#include "lib/base/testing.h"
-
 namespace cantle::meta {
 namespace {
 
@@ -131,7 +129,7 @@ std::vector<coord::Op> government_checks(const coord::Layout& layout, const std:
   for (const auto& op : operations) {
     const auto* finalize = std::get_if<model::ops::FinalizeSplit>(&op);
     const auto* parent = finalize != nullptr && finalize->cut ? before.find(finalize->partition) : nullptr;
-    if (parent == nullptr || MUTANT("finalize_any_government")) continue;
+    if (parent == nullptr) continue;
     checks.emplace_back(coord::OpCheck{layout.government(d, parent->region), finalize->cut->government_version});
   }
   return checks;

@@ -22,6 +22,22 @@ namespace {
 const Simulation quorum("quorum", run_quorum_world);
 const Simulation splits("quorum_splits", run_quorum_splits);
 
+// Nothing goes wrong but that servers hear late of what became of a partition: a former leader goes on with its lease.
+Verdict run_late_maps(uint64_t seed) {
+  QuorumChaos c;
+  c.splits = c.late_maps = true;
+  c.clients = 6;
+  c.keys = 2;
+  c.lasts = 8s;
+  QuorumWorld w(seed, c);
+  return w.run();
+}
+const Simulation late("quorum_split_late", run_late_maps);
+
+TEST(SimQuorum, who_has_not_heard_of_a_split_answers_nothing_that_is_old) {
+  run_seeds("quorum_split_late", 50, run_late_maps);
+}
+
 TEST(SimQuorum, nothing_is_lost_by_splits_whatever_goes_wrong) { run_seeds("quorum_splits", 300, run_quorum_splits); }
 
 TEST(SimQuorum, every_promise_is_kept_whatever_goes_wrong) { run_seeds("quorum", 300, run_quorum_world); }

@@ -61,6 +61,7 @@ struct QuorumChaos {
   bool copies = true;         // of requests
   bool moves = false;         // replicas are replaced, and that is cancelled
   bool splits = false;        // partitions are split, and that is aborted
+  bool late_maps = false;     // servers hear of them up to 1.5 s late
   size_t spares = 0;          // servers that have no replica at first
   size_t servers = 3, partitions = 1, clients = 3, keys = 5;
   proto::quorum::Pipeline pipeline = proto::quorum::Pipeline::chain;

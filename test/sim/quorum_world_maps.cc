@@ -124,7 +124,8 @@ QuorumHost* QuorumWorld::find_host(const std::string& name) {
 // The map as it is now, some time later: another may have come by then.
 void QuorumWorld::tell(QuorumHost& host, size_t p) {
   const auto late = chaos_.splits && random_.chance(0.3) ? kToldLate : kToldWithin;
-  const auto wait = some(random_.chance(0.2) ? late : kToldSoon);
+  const bool very = chaos_.late_maps && random_.chance(0.4);
+  const auto wait = some(very ? kToldLate : random_.chance(0.2) ? late : kToldSoon);
   scheduler.after(wait, [this, &host, p, map = maps_[p], life = host.process.life()] {
     if (host.process.alive() && host.process.life() == life && host.node) host.node->map_came(p, map);
   });
