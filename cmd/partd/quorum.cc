@@ -95,6 +95,7 @@ void Quorum::perform(Begin& e) {
   self.end = log->end;
   self.commit = log->commit;
   self.epochs = log->epochs;
+  self.snapshot = engine_.refilled(e.copy.partition);
   base::log(Level::info, "replica",
             {{"table", e.table},
              {"partition", to_string(r->partition)},

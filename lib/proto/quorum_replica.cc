@@ -29,6 +29,7 @@ QuorumReplica::QuorumReplica(const ReplicaSelf& self, Beacons& beacons, Gatherer
       beacons_(beacons),
       gatherer_(gatherer),
       log_(self.end, self.commit, self.epochs),
+      rebuild_(self.snapshot),
       election_(self.who, beacons),
       pipeline_(self.pipeline),
       told_{self.who.token, self.who.whole, true} {}
@@ -94,6 +95,7 @@ void QuorumReplica::lead(Instant now, const election::Lead& e, Out& out) {
   out.emplace_back(Say{base::Level::notice, "lead", "epoch " + to_string(e.epoch) + (e.renewed ? ", renewed" : "")});
   Effects effects;
   follower_.leave(effects);
+  rebuild_.stop();
   leader_ = std::make_unique<Leader>(self_, e.epoch, e.government.voters, log_, gatherer_, pipeline_);
   leader_->adopt(std::move(under_way));
   if (members_) leader_->feed(now, members_->fed, effects);
@@ -144,6 +146,9 @@ void QuorumReplica::tick(Instant now, Out& out) {
   join(now, election_.step(now, election::Tick{}), out);
   at_leader(now, out, [&](Leader& leader, Effects& effects) { leader.tick(now, effects); });
   reform_if_due(now, out);
+  Effects effects;
+  rebuild_.tick(now, effects);
+  pass(now, effects, out);
 }
 
 // --- who votes -------------------------------------------------------------------------------------
@@ -306,6 +311,13 @@ void QuorumReplica::ack(Instant now, const model::PipeAck& m, Out& out) {
   at_leader(now, out, [&](Leader& leader, Effects& effects) { leader.acked(now, m, effects); });
 }
 
+void QuorumReplica::outside(Instant now, const model::QuorumOutside& m, Out& out) {
+  if (!admit(now, m.envelope, m.epoch, out)) return;
+  Effects effects;
+  rebuild_.told(now, {m.envelope.from, m.envelope.from_assignment}, effects);
+  pass(now, effects, out);
+}
+
 void QuorumReplica::link_lost(Instant now, const model::ServerId& server, Out& out) {
   at_leader(now, out, [&](Leader& leader, Effects& effects) { leader.link_lost(now, server, effects); });
 }
@@ -381,6 +393,28 @@ void QuorumReplica::old_sent(Instant now, const Hop& peer, Epoch epoch, uint64_t
       epoch);
 }
 
+void QuorumReplica::snapshot_pulled(Instant now, uint64_t number, const base::Result<model::SnapshotPlace>& place,
+                                    Out& out) {
+  Effects effects;
+  rebuild_.pulled(now, number, place, effects);
+  pass(now, effects, out);
+}
+
+// Another log is in the place of the one that the pipe was opened for: it has to be opened anew.
+void QuorumReplica::snapshot_installed(Instant now, base::Result<Rebuilt> log, Out& out) {
+  Effects effects;
+  base::Status status = base::ok();
+  if (log) {
+    follower_.leave(effects);
+    log_ = Log(log->end, log->commit, std::move(log->epochs));
+  } else {
+    status = base::fail(log.error());
+  }
+  rebuild_.installed(now, status, effects);
+  pass(now, effects, out);
+  tell_log(now, out);
+}
+
 // --- clients ---------------------------------------------------------------------------------------
 
 base::Error QuorumReplica::not_leader() const {
@@ -431,6 +465,7 @@ ReplicaStatus QuorumReplica::status() const {
   s.durable = log_.durable();
   s.commit = log_.commit();
   s.serving = leads && leader_->serving();
+  s.rebuild = rebuild_.busy();
   s.since = led_from_;
   if (leads) s.peers = leader_->peers();
   return s;

@@ -25,6 +25,7 @@
 #include "lib/proto/election.h"
 #include "lib/proto/quorum_follower.h"
 #include "lib/proto/quorum_leader.h"
+#include "lib/proto/quorum_rebuild.h"
 
 namespace cantle::proto {
 
@@ -39,13 +40,14 @@ struct ReplicaSelf {
   model::Lsn commit;
   std::vector<model::EpochStart> epochs;
   Pipeline pipeline = Pipeline::chain;
+  model::SnapshotPlace snapshot{};  // how far one has come that is to take the copy's place
 };
 
-using ReplicaEffect =
-    std::variant<election::ReadGovernment, election::SwapGovernment, election::Seal, election::PutVote,
-                 election::RemoveVote, election::ReadVotes, election::AskSuspect, election::SendRelease, Build, Take,
-                 Truncate, Commit, SendOpen, SendCut, SendBlock, ForgetBlocks, SendCommit, SendOld, FindPoint,
-                 AnswerOpen, SendAck, Forward, Release, Reply, Faulted, Say>;
+using ReplicaEffect = std::variant<election::ReadGovernment, election::SwapGovernment, election::Seal,
+                                   election::PutVote, election::RemoveVote, election::ReadVotes, election::AskSuspect,
+                                   election::SendRelease, Build, Take, Truncate, Commit, SendOpen, SendCut, SendBlock,
+                                   ForgetBlocks, SendCommit, SendOld, FindPoint, AnswerOpen, SendAck, Forward, Release,
+                                   SendOutside, PullSnapshot, InstallSnapshot, Reply, Faulted, Say>;
 using ReplicaEffects = std::vector<ReplicaEffect>;
 
 struct ReplicaStatus {
@@ -58,6 +60,7 @@ struct ReplicaStatus {
   bool serving = false;
   base::Instant since;                    // a leader's: of its first epoch in a row
   std::vector<Leader::PeerStatus> peers;  // a leader's
+  bool rebuild = false;                   // a snapshot is to take the copy's place
 };
 
 }  // namespace quorum
@@ -81,6 +84,7 @@ class QuorumReplica {
              Out& out);
   void commit(base::Instant now, const model::PipeCommit& message, Out& out);
   void ack(base::Instant now, const model::PipeAck& message, Out& out);
+  void outside(base::Instant now, const model::QuorumOutside& message, Out& out);
   void link_lost(base::Instant now, const model::ServerId& server, Out& out);
 
   // --- answers
@@ -98,6 +102,14 @@ class QuorumReplica {
                    const base::Result<model::LogPoint>& point, Out& out);
   void old_sent(base::Instant now, const model::Hop& peer, model::Epoch epoch, uint64_t generation,
                 const base::Result<std::vector<model::LogPoint>>& sent, Out& out);
+  void snapshot_pulled(base::Instant now, uint64_t number, const base::Result<model::SnapshotPlace>& place, Out& out);
+  // The log as it is then, or why it is as it was.
+  struct Rebuilt {
+    model::LogPoint end;
+    model::Lsn commit;
+    std::vector<model::EpochStart> epochs;
+  };
+  void snapshot_installed(base::Instant now, base::Result<Rebuilt> log, Out& out);
 
   // --- clients
   // not_leader (detail: the leader's server, if one is known): it did not happen.
@@ -146,6 +158,7 @@ class QuorumReplica {
   quorum::Gatherer& gatherer_;
   quorum::Log log_;
   quorum::Follower follower_{log_};
+  quorum::Rebuild rebuild_;
   std::unique_ptr<quorum::Leader> leader_;
   std::vector<std::unique_ptr<quorum::Leader>> former_;  // whose last Build is not answered yet
   Election election_;

@@ -30,6 +30,7 @@ QuorumChaos QuorumChaos::draw(base::Random& random) {
   c.moves = some(0.5);
   c.spares = c.moves ? 1 + random.below(2) : 0;
   c.pipeline = some(0.6) ? proto::quorum::Pipeline::chain : proto::quorum::Pipeline::star;
+  c.forgets = some(0.4);
   return c;
 }
 
@@ -56,6 +57,10 @@ QuorumWorld::QuorumWorld(uint64_t seed, const QuorumChaos& chaos)
   engine.checkpoint_interval = 700ms;
   engine.reserve_bytes = 256 << 10;
   engine.retention_bytes = 64 << 20;
+  if (chaos_.forgets) {
+    engine.segment_bytes = 16 << 10;
+    engine.retention_bytes = 1;
+  }
   if (chaos_.small_store) engine.overlay_bytes = 6 << 10;
   coord.faults().session_timeout = 2s;
   // No transport doubles a request. Copies come from those who send again, and know it: send_copies().

@@ -58,6 +58,7 @@ struct QuorumChaos {
   bool copies = true;         // of requests
   bool moves = false;         // replicas are replaced, and that is cancelled
   size_t spares = 0;          // servers that have no replica at first
+  bool forgets = false;       // little of the log is kept: who was away needs a snapshot
   size_t servers = 3, partitions = 1, clients = 3, keys = 5;
   proto::quorum::Pipeline pipeline = proto::quorum::Pipeline::chain;
   Duration lasts = 6s;
@@ -78,6 +79,7 @@ struct QuorumHost {
   store::MemIndexFiles index;
   Process process;
   uint64_t starts = 0;
+  size_t rebuilt = 0;                              // copies whose place a snapshot took
   std::map<model::TableUuid, model::TxnSeq> seen;  // in its state file
   std::unique_ptr<QuorumNode> node;
 };
