@@ -330,6 +330,14 @@ void Quorum::perform(Replica& r, InstallSnapshot&) {
   if (const auto begun = engine_.install(r.partition, done); !begun) loop_.defer([done, begun] { done(begun); });
 }
 
+void Quorum::perform(Replica& r, MarkWhole&) {
+  const auto done = [this, id = r.assignment](const base::Status& status) {
+    run(id, [&](Replica& to, Out& out) { to.machine->marked_whole(at(), status, out); });
+  };
+  if (const auto begun = engine_.mark_whole({r.partition, r.assignment}, done); !begun)
+    loop_.defer([done, begun] { done(begun); });
+}
+
 // --- clients and people ----------------------------------------------------------------------------
 
 void Quorum::perform(Replica& r, Reply& e) {

@@ -14,7 +14,10 @@ using model::Lsn;
 
 namespace {
 constexpr Duration kResendEvery = std::chrono::milliseconds(50);
-}
+
+// What cannot be sent, now or later: the log does not go back so far, or is damaged there (R16). A snapshot has it.
+bool lost(const base::Error& e) { return e.code == Code::not_found || e.code == Code::corrupt; }
+}  // namespace
 
 Leader::Peer* Leader::find(const model::Hop& hop) {
   for (auto& peer : peers_)
@@ -184,7 +187,7 @@ void Leader::point_found(Instant now, const model::Hop& hop, uint64_t generation
   if (peer->state != PeerState::finding && peer->state != PeerState::opening && peer->state != PeerState::cutting)
     return;
   if (!point) {
-    if (point.error().code != Code::not_found) return reopen(now, *peer, point.error().text);
+    if (!lost(point.error())) return reopen(now, *peer, point.error().text);
     return outside(now, *peer, point.error().text, out);
   }
   if (peer->end == *point) return start_sending(now, *peer, *point, out);
@@ -239,7 +242,7 @@ void Leader::old_sent(Instant now, const model::Hop& hop, uint64_t generation,
   Peer* peer = find(hop);
   if (stopped_ || peer == nullptr || peer->generation != generation || !peer->reading) return;
   peer->reading = false;
-  if (!sent && sent.error().code == Code::not_found) return outside(now, *peer, sent.error().text, out);
+  if (!sent && lost(sent.error())) return outside(now, *peer, sent.error().text, out);
   if (!sent) return reopen(now, *peer, sent.error().text);
   for (const auto& end : *sent) peer->flight.push_back({end, now});
   if (sent->empty())

@@ -20,6 +20,9 @@ model::PipeOpenReply refusal(Epoch promised) {
   reply.refused = promised;
   return reply;
 }
+base::Result<model::PipeOpenReply> damaged() {
+  return base::fail(Code::unavailable, "its log is damaged: it needs a snapshot");
+}
 }  // namespace
 
 QuorumReplica::QuorumReplica(const ReplicaSelf& self, Beacons& beacons, Gatherer& gatherer)
@@ -32,7 +35,8 @@ QuorumReplica::QuorumReplica(const ReplicaSelf& self, Beacons& beacons, Gatherer
       rebuild_(self.snapshot),
       election_(self.who, beacons),
       pipeline_(self.pipeline),
-      told_{self.who.token, self.who.whole, true} {}
+      told_{self.who.token, self.who.whole, true},
+      hole_(self.hole) {}
 
 QuorumReplica::~QuorumReplica() = default;
 
@@ -146,9 +150,30 @@ void QuorumReplica::tick(Instant now, Out& out) {
   join(now, election_.step(now, election::Tick{}), out);
   at_leader(now, out, [&](Leader& leader, Effects& effects) { leader.tick(now, effects); });
   reform_if_due(now, out);
+  heal(out);
   Effects effects;
   rebuild_.tick(now, effects);
   pass(now, effects, out);
+}
+
+// R16. What was committed with this replica's word, in whatever life of it, is in the log of every leader that is
+// elected after that, before the start of its epoch.
+void QuorumReplica::heal(Out& out) {
+  if (told_.whole || hole_ || marking_ || !election_.doubted()) return;
+  for (const auto& e : log_.epochs())
+    if ((e.epoch >= *election_.doubted() && log_.commit() >= e.first) || MUTANT("whole_too_early")) {
+      marking_ = true;
+      out.emplace_back(MarkWhole{});
+      return;
+    }
+}
+
+void QuorumReplica::marked_whole(Instant now, const base::Status& status, Out& out) {
+  marking_ = false;
+  if (!status) return;
+  out.emplace_back(Say{base::Level::notice, "whole", "nothing is missing from the log any more"});
+  told_.whole = true;
+  join(now, election_.step(now, told_), out);
 }
 
 // --- who votes -------------------------------------------------------------------------------------
@@ -255,21 +280,33 @@ bool QuorumReplica::admit(Instant now, const model::Envelope& envelope, Epoch ep
   return election_.admits(epoch) && !election_.leads();
 }
 
+// In doubt there is nothing to name yet; a refusal that names epoch 0 would be none.
+base::Result<model::PipeOpenReply> QuorumReplica::refused() const {
+  if (election_.in_doubt()) return base::fail(Code::unavailable, "it does not know yet what it promised");
+  return refusal(election_.floor());
+}
+
 void QuorumReplica::open(Instant now, CallId call, const model::PipeOpen& m, Out& out) {
   if (!admit(now, m.envelope, m.epoch, out)) {
-    out.emplace_back(AnswerOpen{call, refusal(election_.floor())});
+    out.emplace_back(AnswerOpen{call, refused()});
+    return;
+  }
+  Effects effects;
+  if (hole_) {
+    rebuild_.told(now, {m.envelope.from, m.envelope.from_assignment}, effects);
+    pass(now, effects, out);
+    out.emplace_back(AnswerOpen{call, damaged()});
     return;
   }
   word_at_ = now;
   told_commit_ = std::max(told_commit_, m.commit);
-  Effects effects;
   follower_.open(now, call, m, effects);
   pass(now, effects, out);
 }
 
 void QuorumReplica::cut(Instant now, CallId call, const model::PipeCut& m, Out& out) {
   if (!admit(now, m.envelope, m.epoch, out)) {
-    out.emplace_back(AnswerOpen{call, refusal(election_.floor())});
+    out.emplace_back(AnswerOpen{call, refused()});
     return;
   }
   Effects effects;
@@ -407,6 +444,7 @@ void QuorumReplica::snapshot_installed(Instant now, base::Result<Rebuilt> log, O
   if (log) {
     follower_.leave(effects);
     log_ = Log(log->end, log->commit, std::move(log->epochs));
+    hole_ = false;
   } else {
     status = base::fail(log.error());
   }

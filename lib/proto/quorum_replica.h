@@ -14,6 +14,10 @@
 //   call.
 //   * No message below the floor of the election changes anything; it is answered with the floor.
 //   * A read is allowed only while the lease holds and the epoch start is committed.
+//   * A replica with a hole in its log takes no part in the pipe before a snapshot has taken its place. One that was
+//   not
+//     whole is so again only when it has, by the word of a leader of its own new promise or a later one, all that was
+//     committed before that epoch: whatever it confirmed in an earlier life is among that, or counts no more (R16).
 #pragma once
 
 #include <memory>
@@ -40,6 +44,7 @@ struct ReplicaSelf {
   model::Lsn commit;
   std::vector<model::EpochStart> epochs;
   Pipeline pipeline = Pipeline::chain;
+  bool hole = false;                // something in the log cannot be read: a snapshot has to take its place
   model::SnapshotPlace snapshot{};  // how far one has come that is to take the copy's place
 };
 
@@ -47,7 +52,7 @@ using ReplicaEffect = std::variant<election::ReadGovernment, election::SwapGover
                                    election::PutVote, election::RemoveVote, election::ReadVotes, election::AskSuspect,
                                    election::SendRelease, Build, Take, Truncate, Commit, SendOpen, SendCut, SendBlock,
                                    ForgetBlocks, SendCommit, SendOld, FindPoint, AnswerOpen, SendAck, Forward, Release,
-                                   SendOutside, PullSnapshot, InstallSnapshot, Reply, Faulted, Say>;
+                                   SendOutside, PullSnapshot, InstallSnapshot, MarkWhole, Reply, Faulted, Say>;
 using ReplicaEffects = std::vector<ReplicaEffect>;
 
 struct ReplicaStatus {
@@ -110,6 +115,7 @@ class QuorumReplica {
     std::vector<model::EpochStart> epochs;
   };
   void snapshot_installed(base::Instant now, base::Result<Rebuilt> log, Out& out);
+  void marked_whole(base::Instant now, const base::Status& status, Out& out);
 
   // --- clients
   // not_leader (detail: the leader's server, if one is known): it did not happen.
@@ -137,12 +143,14 @@ class QuorumReplica {
 
  private:
   base::Error not_leader() const;
+  base::Result<model::PipeOpenReply> refused() const;
   bool admit(base::Instant now, const model::Envelope& envelope, model::Epoch epoch, Out& out);
   void join(base::Instant now, election::Effects effects, Out& out);
   void pass(base::Instant now, quorum::Effects& effects, Out& out);
   void lead(base::Instant now, const election::Lead& e, Out& out);
   void stop_leading(base::Instant now, const std::string& why, Out& out);
   void tell_log(base::Instant now, Out& out);
+  void heal(Out& out);
   void reform_if_due(base::Instant now, Out& out);
   void leave(base::Instant now, const model::Voter& instead, const model::Voters& voters, Out& out);
   const quorum::Leader::PeerStatus* successor_of(const std::vector<quorum::Leader::PeerStatus>& peers) const;
@@ -165,6 +173,7 @@ class QuorumReplica {
   quorum::Pipeline pipeline_;
   std::optional<quorum::Members> members_;
   election::LogState told_;
+  bool hole_ = false, marking_ = false;
   base::Instant progress_at_{};  // the disk had nothing to do, or did something
   base::Instant elect_at_{}, led_from_{};
   base::Instant word_at_{};  // of a leader, in this life

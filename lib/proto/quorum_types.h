@@ -156,6 +156,7 @@ struct PullSnapshot {
   model::SnapshotPlace place;
 };
 struct InstallSnapshot {};  // answered with snapshot_installed()
+struct MarkWhole {};        // nothing is missing from the log any more; answered with marked_whole()
 
 // --- clients -------------------------------------------------------------------------------------
 struct Written {
@@ -191,7 +192,7 @@ struct Say {
 
 using Effect = std::variant<Build, Take, Truncate, Commit, SendOpen, SendCut, SendBlock, ForgetBlocks, SendCommit,
                             SendOld, FindPoint, AnswerOpen, SendAck, Forward, Release, SendOutside, PullSnapshot,
-                            InstallSnapshot, Reply, Serving, MetPromise, CannotLead, Accepted, Faulted, Say>;
+                            InstallSnapshot, MarkWhole, Reply, Serving, MetPromise, CannotLead, Accepted, Faulted, Say>;
 using Effects = std::vector<Effect>;
 
 }  // namespace cantle::proto::quorum

@@ -121,6 +121,7 @@ void QuorumNode::perform(proto::quorum_tables::Begin& e) {
   self.epochs = log->epochs;
   self.pipeline = world_.chaos().pipeline;
   self.snapshot = engine_->refilled(e.copy.partition);
+  self.hole = log->hole;
   world_.scheduler.note("replica", host_.id.name, r.partition, log->end.epoch.value, log->end.lsn.value,
                         log->commit.value, log->promised.value);
   r.machine = std::make_unique<proto::QuorumReplica>(self, *beacons_, r);
@@ -673,6 +674,15 @@ void QuorumNode::perform(Replica& r, InstallSnapshot&) {
     run(r, [&](Out& out) { r.machine->snapshot_installed(at(), std::move(rebuilt), out); });
   };
   if (const auto begun = engine_->install(r.id, done); !begun) host_.process.post([done, begun] { done(begun); });
+}
+
+void QuorumNode::perform(Replica& r, MarkWhole&) {
+  const auto done = [this, &r](const base::Status& status) {
+    if (status) world_.scheduler.note("whole", host_.id.name, r.partition);
+    run(r, [&](Out& out) { r.machine->marked_whole(at(), status, out); });
+  };
+  if (const auto begun = engine_->mark_whole({r.id, r.assignment}, done); !begun)
+    host_.process.post([done, begun] { done(begun); });
 }
 
 // --- effects: clients and people -------------------------------------------------------------------

@@ -339,5 +339,37 @@ TEST_F(QuorumForgets, a_rebuild_is_gone_on_with_in_another_life) {
   EXPECT_EQ(read(*away, "k9"), "old");
 }
 
+// R16: a block of a follower's log is damaged while it is down. It does not believe where its log ends, nor what it
+// promised; a snapshot takes the copy's place, and once it has what was committed it votes again.
+TEST_F(QuorumScenario, r16_a_damaged_log_is_mended_and_not_believed_until_then) {
+  QuorumHost* damaged = nullptr;
+  for (const auto& host : world.hosts)
+    if (host.get() != leader) damaged = host.get();
+  const auto write = incr("n9", 5);
+  const auto first = sent(*leader, write);
+  ASSERT_TRUE(first.has_value());
+  ASSERT_TRUE(sent(*leader, put("k9", "the damaged value")).has_value());
+  for (int i = 0; i < 5; ++i) ASSERT_TRUE(sent(*leader, put("k8", "later")).has_value());
+  ASSERT_TRUE(world.wait([&] { return end_of(*damaged) == end_of(*leader); }, 2s));
+  world.kill(*damaged);
+  world.scheduler.run_for(1ms);
+  ASSERT_TRUE(damaged->medium.flip_text("journal/0", "the damaged value"));
+  world.start(*damaged);
+  const auto log = [&] { return damaged->node->engine().quorum_log(world.partition_id(0)); };
+  ASSERT_TRUE(world.wait([&] { return damaged->node && log().has_value(); }, 2s));
+  EXPECT_FALSE(log()->whole);
+  for (int i = 0; i < 60 && !log()->whole; ++i) {  // with nothing to send the leader finds nothing out
+    auto more = put("k8", "more");
+    more.client = 78;
+    world.ledger.asked(more);
+    if (auto* leads = world.leader(0)) (void)sent(*leads, more);
+    world.scheduler.run_for(100ms);
+  }
+  ASSERT_TRUE(log()->whole) << world.describe();
+  EXPECT_EQ(damaged->rebuilt, 1U);
+  ASSERT_TRUE(world.wait([&] { return read(*damaged, "k9") == "the damaged value"; }, 5s));
+  EXPECT_EQ(read(*damaged, "n9"), "5");
+}
+
 }  // namespace
 }  // namespace cantle::sim

@@ -31,6 +31,7 @@ QuorumChaos QuorumChaos::draw(base::Random& random) {
   c.spares = c.moves ? 1 + random.below(2) : 0;
   c.pipeline = some(0.6) ? proto::quorum::Pipeline::chain : proto::quorum::Pipeline::star;
   c.forgets = some(0.4);
+  c.flip = some(0.2) && c.servers > 1 && !c.power;  // see flip()
   return c;
 }
 
@@ -278,10 +279,32 @@ void QuorumWorld::strike() {
         victim->node->resign(
             p, random_.chance(0.5) ? voters(p)[random_.below(chaos_.servers)].assignment : model::AssignmentId{});
     });
+  if (chaos_.flip) strikes.emplace_back([&] { flip(); });
   // Somebody who is down comes up in the end, or nothing goes on.
   strikes.emplace_back([&] { start(*hosts[random_.below(hosts.size())]); });
   strikes[random_.below(strikes.size())]();
   if (chaos_.cut && random_.chance(0.3)) scheduler.after(some(1s), [this] { network.heal(), coord.heal(); });
+}
+
+// R16: a bit of a journal flips while its server is down. One at a time: what was damaged last is whole again. The
+// power stays: of what was written last before it fails, nobody but the live page knows that it was durable.
+void QuorumWorld::flip() {
+  if (damaged_ != nullptr) {
+    if (!damaged_->process.alive() || !damaged_->node) return;
+    for (size_t p = 0; p < maps_.size(); ++p) {
+      const auto log = damaged_->node->engine().quorum_log(partition_id(p));
+      if (log && !log->whole) return;
+    }
+  }
+  auto& host = *hosts[random_.below(hosts.size())];
+  if (host.medium.faults().power_at_sync > 0) return;
+  kill(host);
+  damaged_ = &host;
+  scheduler.after(1ms, [this, &host] {
+    kill(host);  // not under the feet of whoever has started it meanwhile
+    host.medium.flip_bit("journal/0");
+    scheduler.after(some(1500ms), [this, &host] { start(host); });
+  });
 }
 
 void QuorumWorld::stop_faults() {

@@ -58,6 +58,7 @@ struct QuorumChaos {
   bool copies = true;         // of requests
   bool moves = false;         // replicas are replaced, and that is cancelled
   size_t spares = 0;          // servers that have no replica at first
+  bool flip = false;          // bits in journals
   bool forgets = false;       // little of the log is kept: who was away needs a snapshot
   size_t servers = 3, partitions = 1, clients = 3, keys = 5;
   proto::quorum::Pipeline pipeline = proto::quorum::Pipeline::chain;
@@ -198,6 +199,7 @@ class QuorumWorld {
   void look(size_t partition, std::shared_ptr<proto::ReplaceDriver> driver, uint64_t number);
   void plan_strike();
   void strike();
+  void flip();
   void compare(size_t partition);
   Duration some(Duration most) {
     return Duration(static_cast<int64_t>(random_.below(static_cast<uint64_t>(most.count()))));
@@ -212,6 +214,7 @@ class QuorumWorld {
   std::set<model::AttemptId> cancelled_;
   std::vector<std::unique_ptr<Client>> clients_;
   std::vector<linear::Operation> operations_;
+  const QuorumHost* damaged_ = nullptr;  // the last that a bit flipped on
   bool striking_ = false, asking_ = false;
   std::string violation_;
 };
