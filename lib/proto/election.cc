@@ -417,7 +417,8 @@ void Election::think_as_voter(Instant now, Effects& out) {
   }
   empty_government(now, out);
   const auto why = cause(now);
-  if (!log_.whole && !MUTANT("damaged_votes")) {  // R16
+  // R16. One whose log was whole when it started knows what it has confirmed since.
+  if (!self_.whole && !log_.whole && !MUTANT("damaged_votes")) {
     if (phase_ != Phase::calm) enter(now, Phase::calm);
     if (why != Cause::none) want_read_ = true;
     return read_if_due(now, out);
