@@ -200,7 +200,7 @@ FUZZERS := $(patsubst test/fuzz/%.cc,%,$(wildcard test/fuzz/fuzz_*.cc))
 FUZZ_SECONDS ?= 300
 FUZZ_SOURCES := $(wildcard lib/base/*.cc lib/model/*.cc lib/wire/*.cc lib/store/*.cc lib/io/*.cc lib/rpc/*.cc)
 FUZZ_SOURCES += $(addprefix lib/client/,split_plan.cc json.cc $(notdir $(wildcard lib/client/format*.cc))) lib/daemon/json.cc
-FUZZ_SOURCES += $(wildcard lib/coord/layout*.cc)
+FUZZ_SOURCES += $(wildcard lib/coord/layout*.cc) lib/coord/recovery_text.cc
 FUZZ_OBJ := build/fuzz/obj
 .PRECIOUS: $(FUZZ_OBJ)/%.o
 $(FUZZ_OBJ)/%.o: %.cc

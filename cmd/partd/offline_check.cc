@@ -1,4 +1,5 @@
 // verify, dump-journal and report: what stands in a data directory, checked and shown.
+#include <algorithm>
 #include <map>
 #include <set>
 
@@ -127,8 +128,13 @@ base::Status verify_index(const Offline& what, bool compare, Findings& findings,
   auto rows = index->reader();
   TRY(rows->renew());
   TRY_ASSIGN(const auto extents, store::read_extents(*rows));
+  TRY_ASSIGN(const auto copies, store::read_tenures(*rows));
+  std::set<model::ExtentId> filling;  // beside the copy whose place they are to take
+  for (const auto& row : copies)
+    if (row.refill) filling.insert(row.refill->extent);
   for (const auto& [id, extent] : extents)
     for (const auto& piece : extent.pieces) {
+      if (filling.contains(id)) continue;
       const store::TenureId owner{piece.partition, piece.assignment};
       if (!piece.counts.all) unknown.insert(owner);
       auto& sum = kept[owner];
@@ -141,7 +147,8 @@ base::Status verify_index(const Offline& what, bool compare, Findings& findings,
   rows.reset();
   for (const auto& t : tenures) {
     const auto where = "index, partition " + to_string(t.id.partition);
-    if (auto end = ends.find(t.id.partition); end != ends.end() && t.applied.lsn > end->second.lsn)
+    if (auto end = ends.find(t.id.partition);
+        end != ends.end() && t.applied.lsn > std::max(end->second.lsn, t.log_start.lsn))
       findings.add(where,
                    "applied LSN " + to_string(t.applied.lsn) + " is past the journal's " + to_string(end->second.lsn));
     if (!t.whole) findings.add(where, "records may be missing: it has to be compared with every replica");

@@ -96,6 +96,8 @@ void Quorum::perform(Begin& e) {
   self.commit = log->commit;
   self.epochs = log->epochs;
   self.cuts = log->cuts;
+  self.snapshot = engine_.refilled(e.copy.partition);
+  self.hole = log->hole;
   base::log(Level::info, "replica",
             {{"table", e.table},
              {"partition", to_string(r->partition)},

@@ -225,6 +225,8 @@ class Quorum {
   void serve_block(const rpc::Call& call);
   void serve_commit(const rpc::Call& call);
   void serve_ack(const rpc::Call& call);
+  void serve_outside(const rpc::Call& call);
+  void serve_snapshot(const rpc::Call& call, rpc::Responder responder);
 
   // quorum_client.cc
   proto::quorum::Judged gather(Replica& r, proto::quorum::RequestId request, const BatchKey& batch, model::Lsn first);
@@ -289,6 +291,10 @@ class Quorum {
   void perform(Replica& r, proto::quorum::SendAck& e);
   void perform(Replica& r, proto::quorum::Forward& e);
   void perform(Replica& r, proto::quorum::Release& e);
+  void perform(Replica& r, proto::quorum::SendOutside& e);
+  void perform(Replica& r, proto::quorum::PullSnapshot& e);
+  void perform(Replica& r, proto::quorum::InstallSnapshot& e);
+  void perform(Replica& r, proto::quorum::MarkWhole& e);
   void perform(Replica& r, proto::quorum::Reply& e);
   void perform(Replica& r, proto::quorum::ReadSplit& e);
   void perform(Replica& r, proto::quorum::AskAbort& e);

@@ -288,6 +288,57 @@ void Quorum::perform(Replica&, Forward& e) {
 
 void Quorum::perform(Replica&, Release& e) { blocks_.erase(e.call); }
 
+// --- a snapshot in the place of the own copy ---------------------------------------------------------
+
+void Quorum::perform(Replica& r, SendOutside& e) {
+  links_.notify(e.to.server, "quorum.outside",
+                wire::encode(model::QuorumOutside{envelope(r, e.to.assignment), e.epoch}));
+}
+
+void Quorum::perform(Replica& r, PullSnapshot& e) {
+  const auto told = [this, id = r.assignment, number = e.number](const base::Result<model::SnapshotPlace>& place) {
+    run(id, [&](Replica& to, Out& out) { to.machine->snapshot_pulled(at(), number, place, out); });
+  };
+  const model::QuorumSnapshot ask{envelope(r, e.from.assignment), e.place, model::kSnapshotPartBytes};
+  links_.call(e.from.server, "quorum.snapshot", wire::encode(ask), kPartTimeout,
+              [this, partition = r.partition, told](base::Result<std::string_view> answer) {
+                if (!answer) return told(base::fail(answer.error()));
+                auto part = wire::decode<model::QuorumSnapshotPart>(*answer);
+                if (!part) return told(base::fail(part.error()));
+                const auto put = [told, place = part->place](const base::Status& status) {
+                  if (status)
+                    told(place);
+                  else
+                    told(base::fail(status.error()));
+                };
+                if (const auto begun = engine_.refill(partition, std::move(*part), put); !begun)
+                  told(base::fail(begun.error()));
+              });
+}
+
+void Quorum::perform(Replica& r, InstallSnapshot&) {
+  const auto done = [this, id = r.assignment](const base::Status& status) {
+    run(id, [&](Replica& to, Out& out) {
+      base::Result<proto::QuorumReplica::Rebuilt> rebuilt = base::fail(Code::unavailable, "its log is gone");
+      const auto log = engine_.quorum_log(to.partition);
+      if (!status)
+        rebuilt = base::fail(status.error());
+      else if (log)
+        rebuilt = proto::QuorumReplica::Rebuilt{log->end, log->commit, log->epochs};
+      to.machine->snapshot_installed(at(), std::move(rebuilt), out);
+    });
+  };
+  if (const auto begun = engine_.install(r.partition, done); !begun) loop_.defer([done, begun] { done(begun); });
+}
+
+void Quorum::perform(Replica& r, MarkWhole&) {
+  const auto done = [this, id = r.assignment](const base::Status& status) {
+    run(id, [&](Replica& to, Out& out) { to.machine->marked_whole(at(), status, out); });
+  };
+  if (const auto begun = engine_.mark_whole({r.partition, r.assignment}, done); !begun)
+    loop_.defer([done, begun] { done(begun); });
+}
+
 // --- clients and people ----------------------------------------------------------------------------
 
 void Quorum::perform(Replica& r, Reply& e) {

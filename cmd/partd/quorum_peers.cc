@@ -1,5 +1,6 @@
 // Messages of other servers about quorum tables.
 #include "cmd/partd/quorum.h"
+#include "lib/base/log.h"
 #include "lib/wire/codec.h"
 #include "lib/wire/pipe_block.h"
 
@@ -25,6 +26,8 @@ void Quorum::add_handlers(rpc::Server& server) {
   told("pipe.block", &Quorum::serve_block);
   told("pipe.commit", &Quorum::serve_commit);
   told("pipe.ack", &Quorum::serve_ack);
+  told("quorum.outside", &Quorum::serve_outside);
+  on("quorum.snapshot", &Quorum::serve_snapshot);
 }
 
 template <class Message>
@@ -115,6 +118,32 @@ void Quorum::serve_ack(const rpc::Call& call) {
   const auto message = decode<model::PipeAck>(call, nullptr);
   if (!message) return;
   if (auto* r = admit(message->envelope, nullptr)) run(*r, [&](Out& out) { r->machine->ack(at(), *message, out); });
+}
+
+void Quorum::serve_outside(const rpc::Call& call) {
+  const auto message = decode<model::QuorumOutside>(call, nullptr);
+  if (!message) return;
+  if (auto* r = admit(message->envelope, nullptr)) run(*r, [&](Out& out) { r->machine->outside(at(), *message, out); });
+}
+
+// Whoever has the copy may give it: there is nothing in it but what is committed.
+void Quorum::serve_snapshot(const rpc::Call& call, rpc::Responder responder) {
+  const auto message = decode<model::QuorumSnapshot>(call, &responder);
+  if (!message) return;
+  const auto* r = admit(message->envelope, &responder);
+  if (r == nullptr) return;
+  if (const auto may = r->machine->may_give_snapshot(); message->place.snapshot == 0 && !may)
+    return responder.fail(may.error());
+  if (message->place.snapshot == 0)
+    base::log(base::Level::notice, "snapshot",
+              {{"partition", to_string(r->partition)}, {"for", message->envelope.from.name}});
+  engine_.read_snapshot(r->partition, message->place, message->bytes,
+                        [responder](base::Result<model::QuorumSnapshotPart> part) mutable {
+                          if (part)
+                            responder.ok(wire::encode(*part));
+                          else
+                            responder.fail(part.error());
+                        });
 }
 
 }  // namespace cantle::partd

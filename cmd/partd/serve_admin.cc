@@ -139,6 +139,7 @@ std::vector<push::CopyStatus> Service::copies() const {
     c.table = r.copy.table;
     c.role = r.replica ? std::string(r.replica->role) : r.copy.role;
     c.state = !r.replica                      ? r.copy.state
+              : r.replica->rebuild            ? "rebuilding"
               : r.replica->role == "leader"   ? (r.replica->serving ? "serving" : "taking_over")
               : r.replica->role == "follower" ? "serving"
               : r.replica->role == "faulted"  ? "faulted"

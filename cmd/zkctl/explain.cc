@@ -79,6 +79,8 @@ std::string replica_says(const model::StatusPartition& held) {
     text += ", epoch " + to_string(q.epoch) + ": it knows of no leader, and " + q.doing;
   }
   if (held.role == "leader" && q.doing != "leads") text += "; it " + q.doing;
+  if (held.state == "rebuilding")
+    text += "; a snapshot is being pulled, as its log ends before what the leader can send";
   text += "; its log ends at LSN " + to_string(held.end.lsn) + ", committed is " + to_string(q.commit) +
           ", the index has applied " + to_string(held.applied);
   for (const auto& other : q.replicas) {

@@ -46,6 +46,7 @@ Election::Election(Self self, Beacons& beacons)
     : self_(std::move(self)),
       beacons_(&beacons),
       log_{self_.token, self_.whole, true},
+      doubt_(!self_.whole && !MUTANT("damaged_trusts_its_promise")),
       promise_(self_.promised),
       highest_(self_.token.epoch) {
   set_floor();
@@ -75,7 +76,7 @@ std::string_view Election::doing() const {
 
 std::optional<Epoch> Election::leads() const { return leads_ ? std::optional(leads_->epoch) : std::nullopt; }
 
-bool Election::admits(Epoch epoch) const { return epoch >= floor() || MUTANT("obey_below_promise"); }
+bool Election::admits(Epoch epoch) const { return (epoch >= floor() && !doubt_) || MUTANT("obey_below_promise"); }
 
 Instant Election::lease_until() const {
   if (!leads_ || !read_) return {};
@@ -151,10 +152,12 @@ void Election::on(Instant now, const Sealed& in, Effects& out) {
                          "the seal of epoch " + to_string(in.promised) + " failed: " + to_string(in.log.error())});
     if (phase_ == Phase::sealing) enter(now, Phase::reading);
     next_read_ = now + kReadAgainMost;
+    next_doubt_ = next_read_;
     return;
   }
   promise_ = std::max(promise_, in.promised);
   log_.token = *in.log;
+  if (std::exchange(doubt_, false)) doubted_ = in.promised;
   if (phase_ == Phase::sealing) enter(now, Phase::voting);
 }
 
@@ -415,6 +418,7 @@ void Election::think_as_voter(Instant now, Effects& out) {
     pending_.clear();
     if (given_up.value != 0) beacons_->release(now, {self_.partition, given_up, {}});
   }
+  if (doubt_) return seal_in_doubt(now, out);
   if (own_voter() == nullptr) {
     if (phase_ != Phase::calm) enter(now, Phase::calm);
     // It may have a vote by now, and be needed.
@@ -423,6 +427,12 @@ void Election::think_as_voter(Instant now, Effects& out) {
   }
   empty_government(now, out);
   const auto why = cause(now);
+  // R16. One whose log was whole when it started knows what it has confirmed since.
+  if (!self_.whole && !log_.whole && !MUTANT("damaged_votes")) {
+    if (phase_ != Phase::calm) enter(now, Phase::calm);
+    if (why != Cause::none) want_read_ = true;
+    return read_if_due(now, out);
+  }
   if (phase_ == Phase::calm) be_calm(now, why, out);
   if (phase_ == Phase::asking) ask(now, why, out);
   if (phase_ == Phase::held) hold(now, why, out);
@@ -520,6 +530,18 @@ void Election::wait_and_seal(Instant now, Cause why, Effects& out) {
   seal_out_ = true;
   phase_ = Phase::sealing;
   out.emplace_back(Seal{epoch});
+}
+
+// R16. By a government that was read in this life, and not while somebody may rely on what the life before promised.
+// To nobody has this one promised anything that counts: it has accepted no leader yet.
+void Election::seal_in_doubt(Instant now, Effects& out) {
+  if (!read_) want_read_ = true;
+  read_if_due(now, out);
+  if (!read_ || seal_out_ || now < next_doubt_ || now < beacons_->may_seal_from()) return;
+  sealing_ = std::max(promise_, read_->government.epoch.next());
+  set_floor();
+  seal_out_ = true;
+  out.emplace_back(Seal{sealing_});
 }
 
 void Election::vote(Instant now, Effects& out) {

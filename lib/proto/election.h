@@ -41,6 +41,10 @@
 //   * While a swap for other voters may have been made, or may be made yet, a lease takes a majority of both sets, and
 //     it is over only when the version that it was sent for has passed (S27, S61).
 //   * From the moment that a seal is asked for, admits() and the answers to beacons keep it.
+//   * A replica whose log is not whole as it starts knows neither what it promised nor where its log ended: a seal, or
+//     blocks that it confirmed, may be among what is lost. It could not promise more than one above the government, as
+//     that is now: it obeys nobody before it has promised just that, and whoever leads renews. It does not vote before
+//     its log is whole again (R16).
 #pragma once
 
 #include <map>
@@ -84,7 +88,7 @@ struct Self {
   model::Incarnation incarnation;
   model::Epoch promised;  // the log's newest seal
   model::LogToken token;  // there was a government of its epoch: what is older is not obeyed
-  bool whole = true;
+  bool whole = true;      // false: a seal may be lost, too
 };
 struct VersionedGovernment {
   model::Government government;
@@ -261,6 +265,9 @@ class Election {
   model::Epoch follows() const { return leader_.epoch; }
   model::Epoch promise() const { return promise_; }
   bool can_lead(base::Instant now) const;
+  // It does not know what it promised, and obeys nobody; then: what it promised instead.
+  bool in_doubt() const { return doubt_; }
+  const std::optional<model::Epoch>& doubted() const { return doubted_; }
   std::string_view doing() const;
 
  private:
@@ -331,6 +338,7 @@ class Election {
   void wait_and_seal(base::Instant now, election::Cause cause, election::Effects& out);
   void vote(base::Instant now, election::Effects& out);
   void act(base::Instant now, election::Effects& out);
+  void seal_in_doubt(base::Instant now, election::Effects& out);
   void empty_government(base::Instant now, election::Effects& out);
   void care_for_swap(base::Instant now);
   void care_for_vote(base::Instant now, election::Effects& out);
@@ -361,6 +369,9 @@ class Election {
   election::Self self_;
   Beacons* beacons_;
   election::LogState log_;
+  bool doubt_ = false;                   // it does not know what it promised
+  std::optional<model::Epoch> doubted_;  // and promised this instead
+  base::Instant next_doubt_{};
   model::Epoch promise_, sealing_;  // sealing_: asked for, not durable yet
   bool seal_out_ = false;
   model::Epoch highest_;  // of a government that was read, written, or that a message came from

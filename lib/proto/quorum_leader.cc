@@ -294,7 +294,7 @@ void Leader::tick(Instant now, Effects& out) {
   if (batch_ && !holds(now)) close_batch(out);
   expire(now, out);
   for (auto& peer : peers_)
-    if (peer.state == PeerState::waiting && now >= peer.again) open(peer, out);
+    if ((peer.state == PeerState::waiting || peer.state == PeerState::outside) && now >= peer.again) open(peer, out);
   for (size_t i = 0; i < peers_.size(); ++i) {
     auto& peer = peers_[i];
     const bool sends = peer.state == PeerState::joined || peer.state == PeerState::trailing;
@@ -324,7 +324,7 @@ Instant Leader::next_tick() const {
   if (batch_) next = std::min(next, batch_->since + kHoldMost);
   if (!waiting_.empty() || !requests_.empty()) next = std::min(next, std::max(expire_at_, now_));
   for (const auto& peer : peers_) {
-    if (peer.state == PeerState::waiting) next = std::min(next, peer.again);
+    if (peer.state == PeerState::waiting || peer.state == PeerState::outside) next = std::min(next, peer.again);
     if (!peer.flight.empty()) next = std::min(next, peer.flight.front().sent + deadline_of(peer));
     const bool open = peer.state == PeerState::joined || peer.state == PeerState::trailing;
     if (open && peer.commit < log_.commit()) next = std::min(next, std::max(peer.notice, told_at_ + kNoticeAfter));

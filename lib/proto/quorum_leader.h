@@ -45,6 +45,7 @@ constexpr base::Duration kHopDeadline = std::chrono::milliseconds(100);
 constexpr base::Duration kDeadlineMost = std::chrono::seconds(2);
 constexpr base::Duration kOpenTimeout = std::chrono::milliseconds(500);  // the shell's, for opens and cuts
 constexpr base::Duration kReopenFirst = std::chrono::milliseconds(50), kReopenMost = std::chrono::seconds(1);
+constexpr base::Duration kOutsideAgain = std::chrono::seconds(1);         // one that needs a snapshot is opened again
 constexpr base::Duration kNoticeAfter = std::chrono::milliseconds(2);     // of a commit that no block told
 constexpr base::Duration kNoticeRepeat = std::chrono::milliseconds(100);  // doubled up to kReopenMost
 constexpr size_t kBlockGather = size_t{1} << 20;  // a block is closed when it has that many bytes
@@ -197,6 +198,7 @@ class Leader {
   void take_waiting(Effects& out);
   void open(Peer& peer, Effects& out);
   void reopen(base::Instant now, Peer& peer, std::string why);
+  void outside(base::Instant now, Peer& peer, const std::string& why, Effects& out);
   void start_sending(base::Instant now, Peer& peer, const model::LogPoint& from, Effects& out);
   void go_on(base::Instant now, Peer& peer, Effects& out);
   bool kept_from(const model::Lsn& first) const;

@@ -14,7 +14,10 @@ using model::Lsn;
 
 namespace {
 constexpr Duration kResendEvery = std::chrono::milliseconds(50);
-}
+
+// What cannot be sent, now or later: the log does not go back so far, or is damaged there (R16). A snapshot has it.
+bool lost(const base::Error& e) { return e.code == Code::not_found || e.code == Code::corrupt; }
+}  // namespace
 
 Leader::Peer* Leader::find(const model::Hop& hop) {
   for (auto& peer : peers_)
@@ -136,6 +139,16 @@ void Leader::reopen(Instant now, Peer& peer, std::string why) {
   peer.backoff = std::min(peer.backoff * 2, kReopenMost);
 }
 
+// What it would have to be sent is not kept: it needs a snapshot, and is told so each time that this is found.
+void Leader::outside(Instant now, Peer& peer, const std::string& why, Effects& out) {
+  if (peer.why != why)
+    out.emplace_back(Say{base::Level::warn, "outside the session", peer.hop.server.name + " needs a snapshot: " + why});
+  peer.state = PeerState::outside;
+  peer.why = why;
+  peer.again = now + kOutsideAgain;
+  out.emplace_back(SendOutside{peer.hop, epoch_});
+}
+
 void Leader::opened(Instant now, const model::Hop& hop, uint64_t generation,
                     const base::Result<model::PipeOpenReply>& reply, Effects& out) {
   now_ = now;
@@ -174,12 +187,8 @@ void Leader::point_found(Instant now, const model::Hop& hop, uint64_t generation
   if (peer->state != PeerState::finding && peer->state != PeerState::opening && peer->state != PeerState::cutting)
     return;
   if (!point) {
-    peer->why = point.error().text;
-    if (point.error().code != Code::not_found) return reopen(now, *peer, peer->why);
-    peer->state = PeerState::outside;
-    out.emplace_back(Say{base::Level::warn, "outside the session",
-                         peer->hop.server.name + " needs a snapshot: " + point.error().text});
-    return;
+    if (!lost(point.error())) return reopen(now, *peer, point.error().text);
+    return outside(now, *peer, point.error().text, out);
   }
   if (peer->end == *point) return start_sending(now, *peer, *point, out);
   if (peer->end.lsn == point->lsn) {
@@ -233,13 +242,7 @@ void Leader::old_sent(Instant now, const model::Hop& hop, uint64_t generation,
   Peer* peer = find(hop);
   if (stopped_ || peer == nullptr || peer->generation != generation || !peer->reading) return;
   peer->reading = false;
-  if (!sent && sent.error().code == Code::not_found) {
-    peer->state = PeerState::outside;
-    peer->why = sent.error().text;
-    out.emplace_back(
-        Say{base::Level::warn, "outside the session", peer->hop.server.name + " needs a snapshot: " + peer->why});
-    return;
-  }
+  if (!sent && lost(sent.error())) return outside(now, *peer, sent.error().text, out);
   if (!sent) return reopen(now, *peer, sent.error().text);
   for (const auto& end : *sent) peer->flight.push_back({end, now});
   if (sent->empty())

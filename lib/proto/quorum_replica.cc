@@ -20,6 +20,9 @@ model::PipeOpenReply refusal(Epoch promised) {
   reply.refused = promised;
   return reply;
 }
+base::Result<model::PipeOpenReply> damaged() {
+  return base::fail(Code::unavailable, "its log is damaged: it needs a snapshot");
+}
 }  // namespace
 
 QuorumReplica::QuorumReplica(const ReplicaSelf& self, Beacons& beacons, Gatherer& gatherer)
@@ -29,9 +32,11 @@ QuorumReplica::QuorumReplica(const ReplicaSelf& self, Beacons& beacons, Gatherer
       beacons_(beacons),
       gatherer_(gatherer),
       log_(self.end, self.commit, self.epochs, self.cuts),
+      rebuild_(self.snapshot),
       election_(self.who, beacons),
       pipeline_(self.pipeline),
-      told_{self.who.token, self.who.whole, true} {}
+      told_{self.who.token, self.who.whole, true},
+      hole_(self.hole) {}
 
 QuorumReplica::~QuorumReplica() = default;
 
@@ -95,6 +100,7 @@ void QuorumReplica::lead(Instant now, const election::Lead& e, Out& out) {
   out.emplace_back(Say{base::Level::notice, "lead", "epoch " + to_string(e.epoch) + (e.renewed ? ", renewed" : "")});
   Effects effects;
   follower_.leave(effects);
+  rebuild_.stop();
   leader_ = std::make_unique<Leader>(self_, e.epoch, e.government.voters, log_, gatherer_, pipeline_);
   leader_->adopt(std::move(under_way));
   if (members_) leader_->feed(now, members_->fed, effects);
@@ -146,6 +152,30 @@ void QuorumReplica::tick(Instant now, Out& out) {
   at_leader(now, out, [&](Leader& leader, Effects& effects) { leader.tick(now, effects); });
   reform_if_due(now, out);
   think_of_cut(now, out);
+  heal(out);
+  Effects effects;
+  rebuild_.tick(now, effects);
+  pass(now, effects, out);
+}
+
+// R16. What was committed with this replica's word, in whatever life of it, is in the log of every leader that is
+// elected after that, before the start of its epoch.
+void QuorumReplica::heal(Out& out) {
+  if (told_.whole || hole_ || marking_ || !election_.doubted()) return;
+  for (const auto& e : log_.epochs())
+    if ((e.epoch >= *election_.doubted() && log_.commit() >= e.first) || MUTANT("whole_too_early")) {
+      marking_ = true;
+      out.emplace_back(MarkWhole{});
+      return;
+    }
+}
+
+void QuorumReplica::marked_whole(Instant now, const base::Status& status, Out& out) {
+  marking_ = false;
+  if (!status) return;
+  out.emplace_back(Say{base::Level::notice, "whole", "nothing is missing from the log any more"});
+  told_.whole = true;
+  join(now, election_.step(now, told_), out);
 }
 
 // --- who votes -------------------------------------------------------------------------------------
@@ -252,21 +282,33 @@ bool QuorumReplica::admit(Instant now, const model::Envelope& envelope, Epoch ep
   return election_.admits(epoch) && !election_.leads();
 }
 
+// In doubt there is nothing to name yet; a refusal that names epoch 0 would be none.
+base::Result<model::PipeOpenReply> QuorumReplica::refused() const {
+  if (election_.in_doubt()) return base::fail(Code::unavailable, "it does not know yet what it promised");
+  return refusal(election_.floor());
+}
+
 void QuorumReplica::open(Instant now, CallId call, const model::PipeOpen& m, Out& out) {
   if (!admit(now, m.envelope, m.epoch, out)) {
-    out.emplace_back(AnswerOpen{call, refusal(election_.floor())});
+    out.emplace_back(AnswerOpen{call, refused()});
+    return;
+  }
+  Effects effects;
+  if (hole_) {
+    rebuild_.told(now, {m.envelope.from, m.envelope.from_assignment}, effects);
+    pass(now, effects, out);
+    out.emplace_back(AnswerOpen{call, damaged()});
     return;
   }
   word_at_ = now;
   told_commit_ = std::max(told_commit_, m.commit);
-  Effects effects;
   follower_.open(now, call, m, effects);
   pass(now, effects, out);
 }
 
 void QuorumReplica::cut(Instant now, CallId call, const model::PipeCut& m, Out& out) {
   if (!admit(now, m.envelope, m.epoch, out)) {
-    out.emplace_back(AnswerOpen{call, refusal(election_.floor())});
+    out.emplace_back(AnswerOpen{call, refused()});
     return;
   }
   Effects effects;
@@ -311,6 +353,13 @@ void QuorumReplica::commit(Instant now, const model::PipeCommit& m, Out& out) {
 void QuorumReplica::ack(Instant now, const model::PipeAck& m, Out& out) {
   at_leader(now, out, [&](Leader& leader, Effects& effects) { leader.acked(now, m, effects); });
   if (log_.open_cut()) think_of_cut(now, out);
+}
+
+void QuorumReplica::outside(Instant now, const model::QuorumOutside& m, Out& out) {
+  if (!admit(now, m.envelope, m.epoch, out)) return;
+  Effects effects;
+  rebuild_.told(now, {m.envelope.from, m.envelope.from_assignment}, effects);
+  pass(now, effects, out);
 }
 
 void QuorumReplica::link_lost(Instant now, const model::ServerId& server, Out& out) {
@@ -389,6 +438,11 @@ void QuorumReplica::old_sent(Instant now, const Hop& peer, Epoch epoch, uint64_t
       epoch);
 }
 
+base::Status QuorumReplica::may_give_snapshot() const {
+  if (!log_.open_cut() || MUTANT("snapshot_of_a_parked_copy")) return base::ok();
+  return base::fail(Code::unavailable, "the log ends in the cut of a split: no snapshot is given until that is over");
+}
+
 // --- a split ---------------------------------------------------------------------------------------
 
 void QuorumReplica::split_seen(Instant now, const SplitSeen& seen, Out& out) {
@@ -410,6 +464,29 @@ void QuorumReplica::think_of_cut(Instant now, Out& out) {
   pass(now, effects, out);
   if (leading() != nullptr && report && *report != election_.cut_report())
     join(now, election_.step(now, election::ReportCut{*report}), out);
+}
+
+void QuorumReplica::snapshot_pulled(Instant now, uint64_t number, const base::Result<model::SnapshotPlace>& place,
+                                    Out& out) {
+  Effects effects;
+  rebuild_.pulled(now, number, place, effects);
+  pass(now, effects, out);
+}
+
+// Another log is in the place of the one that the pipe was opened for: it has to be opened anew.
+void QuorumReplica::snapshot_installed(Instant now, base::Result<Rebuilt> log, Out& out) {
+  Effects effects;
+  base::Status status = base::ok();
+  if (log) {
+    follower_.leave(effects);
+    log_ = Log(log->end, log->commit, std::move(log->epochs));
+    hole_ = false;
+  } else {
+    status = base::fail(log.error());
+  }
+  rebuild_.installed(now, status, effects);
+  pass(now, effects, out);
+  tell_log(now, out);
 }
 
 // --- clients ---------------------------------------------------------------------------------------
@@ -465,6 +542,7 @@ ReplicaStatus QuorumReplica::status() const {
   s.commit = log_.commit();
   s.serving = leads && leader_->serving();
   s.cut = log_.open_cut();
+  s.rebuild = rebuild_.busy();
   s.since = led_from_;
   if (leads) s.peers = leader_->peers();
   return s;

@@ -14,6 +14,10 @@
 //   call.
 //   * No message below the floor of the election changes anything; it is answered with the floor.
 //   * A read is allowed only while the lease holds and the epoch start is committed.
+//   * A replica with a hole in its log takes no part in the pipe before a snapshot has taken its place. One that was
+//   not
+//     whole is so again only when it has, by the word of a leader of its own new promise or a later one, all that was
+//     committed before that epoch: whatever it confirmed in an earlier life is among that, or counts no more (R16).
 #pragma once
 
 #include <memory>
@@ -26,6 +30,7 @@
 #include "lib/proto/quorum_cut.h"
 #include "lib/proto/quorum_follower.h"
 #include "lib/proto/quorum_leader.h"
+#include "lib/proto/quorum_rebuild.h"
 
 namespace cantle::proto {
 
@@ -41,13 +46,16 @@ struct ReplicaSelf {
   std::vector<model::EpochStart> epochs;
   std::vector<model::CutMark> cuts{};
   Pipeline pipeline = Pipeline::chain;
+  bool hole = false;                // something in the log cannot be read: a snapshot has to take its place
+  model::SnapshotPlace snapshot{};  // how far one has come that is to take the copy's place
 };
 
 using ReplicaEffect =
     std::variant<election::ReadGovernment, election::SwapGovernment, election::Seal, election::PutVote,
                  election::RemoveVote, election::ReadVotes, election::AskSuspect, election::SendRelease, Build, Take,
                  Truncate, Commit, SendOpen, SendCut, SendBlock, ForgetBlocks, SendCommit, SendOld, FindPoint,
-                 AnswerOpen, SendAck, Forward, Release, Reply, ReadSplit, AskAbort, Faulted, Say>;
+                 AnswerOpen, SendAck, Forward, Release, SendOutside, PullSnapshot, InstallSnapshot, MarkWhole, Reply,
+                 ReadSplit, AskAbort, Faulted, Say>;
 using ReplicaEffects = std::vector<ReplicaEffect>;
 
 struct ReplicaStatus {
@@ -61,6 +69,7 @@ struct ReplicaStatus {
   std::optional<model::CutMark> cut{};    // it ends in one
   base::Instant since;                    // a leader's: of its first epoch in a row
   std::vector<Leader::PeerStatus> peers;  // a leader's
+  bool rebuild = false;                   // a snapshot is to take the copy's place
 };
 
 }  // namespace quorum
@@ -85,6 +94,7 @@ class QuorumReplica {
              Out& out, model::AttemptId attempt = {});
   void commit(base::Instant now, const model::PipeCommit& message, Out& out);
   void ack(base::Instant now, const model::PipeAck& message, Out& out);
+  void outside(base::Instant now, const model::QuorumOutside& message, Out& out);
   void link_lost(base::Instant now, const model::ServerId& server, Out& out);
 
   // --- answers
@@ -102,6 +112,15 @@ class QuorumReplica {
                    const base::Result<model::LogPoint>& point, Out& out);
   void old_sent(base::Instant now, const model::Hop& peer, model::Epoch epoch, uint64_t generation,
                 const base::Result<std::vector<model::LogPoint>>& sent, Out& out);
+  void snapshot_pulled(base::Instant now, uint64_t number, const base::Result<model::SnapshotPlace>& place, Out& out);
+  // The log as it is then, or why it is as it was.
+  struct Rebuilt {
+    model::LogPoint end;
+    model::Lsn commit;
+    std::vector<model::EpochStart> epochs;
+  };
+  void snapshot_installed(base::Instant now, base::Result<Rebuilt> log, Out& out);
+  void marked_whole(base::Instant now, const base::Status& status, Out& out);
 
   // --- a split (quorum_cut.h)
   // Its state in the installed map, each time that one is; and as an answer to ReadSplit.
@@ -110,6 +129,9 @@ class QuorumReplica {
   // The log ends in a cut that is committed: it answers no linearizable reads, and others only up to there.
   std::optional<model::CutMark> cut() const { return log_.committed_cut(); }
   bool parked() const { return leader_ && !leader_->stopped() && (leader_->parked() || cut()); }
+
+  // A snapshot of this copy says nothing of a cut that its log ends in: who led with it would not be parked (S43).
+  base::Status may_give_snapshot() const;
 
   // --- clients
   // not_leader (detail: the leader's server, if one is known): it did not happen.
@@ -137,6 +159,7 @@ class QuorumReplica {
 
  private:
   base::Error not_leader() const;
+  base::Result<model::PipeOpenReply> refused() const;
   bool admit(base::Instant now, const model::Envelope& envelope, model::Epoch epoch, Out& out);
   void refuse(const model::Envelope& from, model::Epoch epoch, uint64_t generation, Out& out);
   void join(base::Instant now, election::Effects effects, Out& out);
@@ -144,6 +167,7 @@ class QuorumReplica {
   void lead(base::Instant now, const election::Lead& e, Out& out);
   void stop_leading(base::Instant now, const std::string& why, Out& out);
   void tell_log(base::Instant now, Out& out);
+  void heal(Out& out);
   void reform_if_due(base::Instant now, Out& out);
   void leave(base::Instant now, const model::Voter& instead, const model::Voters& voters, Out& out);
   const quorum::Leader::PeerStatus* successor_of(const std::vector<quorum::Leader::PeerStatus>& peers) const;
@@ -160,6 +184,7 @@ class QuorumReplica {
   quorum::Gatherer& gatherer_;
   quorum::Log log_;
   quorum::Follower follower_{log_};
+  quorum::Rebuild rebuild_;
   std::unique_ptr<quorum::Leader> leader_;
   std::vector<std::unique_ptr<quorum::Leader>> former_;  // whose last Build is not answered yet
   Election election_;
@@ -167,6 +192,7 @@ class QuorumReplica {
   quorum::Pipeline pipeline_;
   std::optional<quorum::Members> members_;
   election::LogState told_;
+  bool hole_ = false, marking_ = false;
   base::Instant progress_at_{};  // the disk had nothing to do, or did something
   base::Instant elect_at_{}, led_from_{};
   base::Instant word_at_{};  // of a leader, in this life

@@ -244,11 +244,11 @@ QuorumTables::Out QuorumTables::divided(Instant now, const model::PartitionId& p
   if (parent == nullptr || !parent->dividing) return out;
   const auto* e = ended_of(*parent);
   auto& t = tables_.at(parent->held.table);
-  // `exists`: it was set aside before, which was not durable when what comes of it was.
-  const bool behind =
-      !status && (status.error().code == Code::not_found || status.error().code == Code::exists) && e != nullptr;
-  if (behind) {
-    fall_behind(t, *parent, out);
+  // `exists`: it was set aside before, which was not durable when what comes of it was. `corrupt`: it is damaged, and
+  // no leader will ever mend it now (R16).
+  const auto code = status ? Code::cancelled : status.error().code;
+  if (e != nullptr && (code == Code::not_found || code == Code::exists || code == Code::corrupt)) {
+    fall_behind(t, *parent, status.error().text, out);
     arrange(t, false, out);
     remember(out);
     return out;
@@ -287,10 +287,10 @@ QuorumTables::Out QuorumTables::divided(Instant now, const model::PartitionId& p
   return out;
 }
 
-// The cut did not come here before the others went on without this replica.
-void QuorumTables::fall_behind(Table& t, Copy& parent, Out& out) {
-  out.emplace_back(Say{base::Level::warn, "behind-a-split",
-                       place(parent.held) + ": its log ends before the cut; its children are filled anew"});
+// The cut did not come here before the others went on without this replica, or what comes before it is damaged.
+void QuorumTables::fall_behind(Table& t, Copy& parent, const std::string& why, Out& out) {
+  out.emplace_back(
+      Say{base::Level::warn, "behind-a-split", place(parent.held) + ": " + why + "; its children are filled anew"});
   parent.dividing = false;
   set_aside(parent, out);
   mark_empty(t);

@@ -219,7 +219,7 @@ class QuorumTables {
   bool has_children(const model::Metadata& map, const model::EndedPartition& ended,
                     const model::AssignmentId& own) const;
   const model::EndedPartition* ended_of(const Copy& parent) const;
-  void fall_behind(Table& table, Copy& parent, Out& out);
+  void fall_behind(Table& table, Copy& parent, const std::string& why, Out& out);
   void mark_empty(Table& table);
   bool is_dividing(const model::Metadata& map, const model::PartitionId& child) const;
   bool was_parents(const Table& table, const model::PartitionId& partition, const model::Assignment& a) const;

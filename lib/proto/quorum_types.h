@@ -15,6 +15,7 @@
 #include "lib/base/time.h"
 #include "lib/model/block.h"
 #include "lib/model/pipe.h"
+#include "lib/model/quorum_snapshot.h"
 
 namespace cantle::proto::quorum {
 
@@ -143,6 +144,21 @@ struct Release {
   CallId call = 0;
 };  // its bytes are needed no more
 
+// --- a snapshot in the place of the own copy (quorum_rebuild.h) -----------------------------------
+// quorum.outside: that replica needs one.
+struct SendOutside {
+  model::Hop to;
+  model::Epoch epoch;
+};
+// The part behind that place, asked for and put into the store; answered with snapshot_pulled(), once it is durable.
+struct PullSnapshot {
+  model::Hop from;
+  uint64_t number = 0;
+  model::SnapshotPlace place;
+};
+struct InstallSnapshot {};  // answered with snapshot_installed()
+struct MarkWhole {};        // nothing is missing from the log any more; answered with marked_whole()
+
 // --- clients -------------------------------------------------------------------------------------
 struct Written {
   model::Epoch epoch;
@@ -185,9 +201,10 @@ struct Say {
   std::string what, text;
 };
 
-using Effect = std::variant<Build, Take, Truncate, Commit, SendOpen, SendCut, SendBlock, ForgetBlocks, SendCommit,
-                            SendOld, FindPoint, AnswerOpen, SendAck, Forward, Release, Reply, Serving, MetPromise,
-                            CannotLead, Accepted, ReadSplit, AskAbort, Faulted, Say>;
+using Effect =
+    std::variant<Build, Take, Truncate, Commit, SendOpen, SendCut, SendBlock, ForgetBlocks, SendCommit, SendOld,
+                 FindPoint, AnswerOpen, SendAck, Forward, Release, SendOutside, PullSnapshot, InstallSnapshot,
+                 MarkWhole, Reply, Serving, MetPromise, CannotLead, Accepted, ReadSplit, AskAbort, Faulted, Say>;
 using Effects = std::vector<Effect>;
 
 }  // namespace cantle::proto::quorum

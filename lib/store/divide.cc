@@ -26,6 +26,7 @@ QuorumRow child_log(const TenureRow& parent, const DivideNote& note) {
   row.epochs = note.log->epochs;
   row.begins = note.log->begins;
   row.log_time_ms = note.log->log_time_ms;
+  row.series_whole = parent.quorum->series_whole;
   const auto own = series_key(parent, 0);
   row.origins.push_back({own.partition, own.extent, row.log_time_ms + model::kSeriesExpiryMs});
   for (const auto& origin : parent.quorum->origins)
@@ -79,6 +80,7 @@ DividedRows divide_rows(const TenureRow& parent, const DivideNote& note, model::
   rows.parent.children = {note.low.partition, note.high.partition};
   rows.parent.attempt = note.attempt;
   rows.parent.state = RowState::aside;
+  rows.parent.refill.reset();
   if (rows.parent.quorum) {  // nothing of its log is waited for any more
     rows.parent.quorum->set_from({});
     rows.parent.quorum->set_cut({});
@@ -100,6 +102,10 @@ base::Status divide_index(WriteTxn& txn, const DivideNote& note, model::Epoch no
   if (!parent || parent->state != RowState::live) return base::ok();  // done before, and perhaps dropped since
   const auto rows = divide_rows(*parent, note, now);
   for (const auto& part : parent->parts) touched.insert(part.extent);
+  if (parent->refill) {
+    TRY(free_extent(txn, parent->refill->extent));
+    touched.insert(parent->refill->extent);
+  }
   for (const auto* child : {&rows.low, &rows.high}) {
     if (!*child) continue;
     TRY(give_pieces(txn, *parent, **child));

@@ -62,6 +62,20 @@ base::Status Engine::restore(const TenureId& id, Done done) {
   return base::ok();
 }
 
+void Engine::read_snapshot(const model::PartitionId& partition, const model::SnapshotPlace& place, uint32_t bytes,
+                           std::function<void(base::Result<model::QuorumSnapshotPart>)> done) {
+  impl_->read_snapshot(partition, place, bytes, std::move(done));
+}
+base::Status Engine::refill(const model::PartitionId& partition, model::QuorumSnapshotPart part, Done done) {
+  return impl_->refill(partition, std::move(part), std::move(done));
+}
+model::SnapshotPlace Engine::refilled(const model::PartitionId& partition) const {
+  const Log* log = impl_->find_log(partition);
+  return log == nullptr || !log->row.refill ? model::SnapshotPlace{} : log->row.refill->place;
+}
+base::Status Engine::install(const model::PartitionId& partition, Done done) {
+  return impl_->install(partition, std::move(done));
+}
 base::Result<model::LogPoint> Engine::divide_at(const model::PartitionId& parent, const model::LogPoint& cut,
                                                 const model::AttemptId& attempt, std::string_view point,
                                                 const ChildSpec& low, const ChildSpec& high, Done done) {

@@ -64,6 +64,7 @@
 #include "lib/model/ids.h"
 #include "lib/model/interval.h"
 #include "lib/model/quorum.h"
+#include "lib/model/quorum_snapshot.h"
 #include "lib/model/series.h"
 #include "lib/model/version.h"
 #include "lib/store/data_dir.h"
@@ -101,6 +102,11 @@ struct EngineConfig {
   // journal when they commit.
   uint64_t tail_bytes = uint64_t{16} << 20;
 };
+
+constexpr size_t kSnapshotsMax = 4;                                 // of quorum tables' copies, open at once
+constexpr base::Duration kSnapshotIdle = std::chrono::seconds(10);  // no part of it was asked for
+constexpr base::Duration kSnapshotMost = std::chrono::hours(1);     // it is kept, asked for or not
+constexpr base::Duration kSnapshotLog = std::chrono::seconds(60);   // the log behind it is kept longer than itself
 
 struct EngineParts {
   Disk& disk;
@@ -162,6 +168,7 @@ struct EngineStatus {
   uint64_t cut_blocks = 0;   // that were cut from quorum tables' logs, and lie in the trash
   Space disk;
   IndexSpace index;
+  size_t snapshots = 0;     // of quorum tables' copies that are open for others
   uint64_t reader_lag = 0;  // transactions that the oldest snapshot of any reader is behind
 };
 
@@ -184,6 +191,7 @@ struct QuorumLog {
   std::vector<model::CutMark> cuts;  // model::CutTable: whether it ends in a cut
   // False: a block above what is applied cannot be read, or may be missing. `end` is where the chain goes on behind it.
   bool whole = true;
+  bool hole = false;  // such a block is known, or something is missing: no more is committed here
 };
 
 class Engine {
@@ -229,7 +237,7 @@ class Engine {
   // promised in them, log time goes on, and the parent's series are theirs, too. Idempotent for one attempt.
   // not_found: no such copy, or its log has no such block, or is known no more; unavailable (retry_after_ms): what
   // comes before the cut is not all visible yet, or what stands behind it is on its way to the trash: ask again;
-  // faulted: the log is damaged before the cut, or more than epoch starts is committed behind it; conflict: it was
+  // corrupt: the log is damaged; faulted: more than epoch starts is committed behind the cut; conflict: it was
   // divided by another attempt, or elsewhere; exists: a child is here already.
   base::Result<model::LogPoint> divide_at(const model::PartitionId& parent, const model::LogPoint& cut,
                                           const model::AttemptId& attempt, std::string_view point, const ChildSpec& low,
@@ -291,6 +299,25 @@ class Engine {
                                                    size_t bytes_max);
   // Of the block that ends there. Nothing: none does, or it cannot be told (read_log() says which).
   std::optional<model::LogPoint> point_at(const model::PartitionId& partition, model::Lsn lsn);
+
+  // --- snapshots of quorum tables' copies -----------------------------------------------------------
+  // The part behind that place, of about so many bytes, on a read thread. place.snapshot 0: a new one is opened, as the
+  // index is now. It is kept while parts are asked for (kSnapshotIdle, kSnapshotMost), and so is the log behind it a
+  // while longer (kSnapshotLog), so that whoever has it can go on. not_found: no such copy, or the snapshot is not kept
+  // any more: begin anew; overloaded: as many as may be are open, or the last part is not read yet; corrupt: not whole.
+  void read_snapshot(const model::PartitionId& partition, const model::SnapshotPlace& place, uint32_t bytes,
+                     std::function<void(base::Result<model::QuorumSnapshotPart>)> done);
+  // Puts a part into the new copy that is made beside the old one; durable when called back. Another snapshot's begins
+  // anew; one that is there already is only confirmed. invalid: it does not follow what is there.
+  base::Status refill(const model::PartitionId& partition, model::QuorumSnapshotPart part, Done done);
+  // How far that is; all of it is there, or some, or nothing.
+  model::SnapshotPlace refilled(const model::PartitionId& partition) const;
+  // The new copy, which is complete, takes the old one's place in one transaction: the log begins behind the
+  // snapshot's point; what was promised stays promised. Of the old log, what was not committed goes to the trash. A
+  // copy that was not `whole` is not so yet (mark_whole()): it may have confirmed more than this. invalid: it is not
+  // complete; conflict: the own log goes further than the snapshot, so that it must not be given up (a later epoch, or
+  // more of the same); unavailable (retry_after_ms).
+  base::Status install(const model::PartitionId& partition, Done done);
 
   // --- reading ------------------------------------------------------------------------------------
   // Views are valid until the loop's next turn. All reads of one turn see one snapshot of the index. `partition` is a

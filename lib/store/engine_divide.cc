@@ -107,7 +107,7 @@ base::Status Engine::Impl::end_at(Log& log, const LogPoint& cut) {
   TRY(commit_log(log.row.partition, cut.lsn));
   if (q.visible.lsn < cut.lsn || q.visible.lsn < q.commit) {
     if (!q.tail.empty() && (q.tail.front().damaged || before_of(q.tail.front().frame.header) != q.visible))
-      return base::fail(Code::faulted, "the log is damaged before the cut");
+      return base::fail(Code::corrupt, "the log is damaged before the cut");
     return base::fail(later("not all of the log up to the cut is visible yet"));
   }
   if (log.end.lsn > q.visible.lsn) TRY(truncate_log(log.row.partition, LogPoint(q.visible), nullptr));
@@ -128,14 +128,14 @@ base::Result<DivideLog> Engine::Impl::log_at(Log& log, const LogPoint& cut) {
   TRY_ASSIGN(const auto place, place_of(log, next));
   TRY(walk(log, next, place, false, [&](const Frame& f, std::string_view) -> base::Result<bool> {
     const auto& h = f.header;
-    if (h.first != next) return base::fail(Code::faulted, "the log is damaged behind the cut");
+    if (h.first != next) return base::fail(Code::corrupt, "the log is damaged behind the cut");
     if (h.kind == BlockKind::data || h.kind == BlockKind::uncut)
       return base::fail(Code::faulted, "the log goes on behind the cut, and that is committed");
     at.log_time_ms -= h.elapsed_ms;
     next = h.last().next();
     return next <= q.visible.lsn;
   }));
-  if (next <= q.visible.lsn) return base::fail(Code::faulted, "the log is damaged behind the cut");
+  if (next <= q.visible.lsn) return base::fail(Code::corrupt, "the log is damaged behind the cut");
   base::log(base::Level::notice, "epochs-behind-cut",
             {{"partition", model::to_string(log.row.partition)},
              {"cut_lsn", cut.lsn.value},

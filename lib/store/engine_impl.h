@@ -85,6 +85,7 @@ struct QuorumState {
   bool hole = false;    // something is missing in the tail
   bool filled = false;  // a snapshot goes into it: the index may hold newer records than the log brings
   bool empty = false;   // rebuilt from a part of its log: its records are not here
+  bool closed = false;  // another copy is about to take its place: no blocks, no cuts, no commits meanwhile
   bool dirty = false;   // its row does not say what it should at the next apply
   std::deque<CutOff> cut_off;
   std::vector<std::pair<model::LogPoint, std::function<void(base::Result<model::LogPoint>)>>> repeated;
@@ -118,6 +119,23 @@ struct SegmentInfo {
   bool held() const {
     return std::any_of(files.begin(), files.end(), [](const auto& f) { return !f.expired(); });
   }
+};
+
+// A snapshot that somebody pulls, part after part.
+struct OpenSnapshot {
+  std::shared_ptr<Index> index;    // the reader's: a read may still be under way when the engine is gone
+  std::shared_ptr<Reader> reader;  // null: it is closed, and only the log behind it is kept
+  model::PartitionId partition;
+  std::vector<Part> parts;
+  std::vector<SeriesKey> series;  // whose rows are joined; clients 0
+  model::LogPoint at;
+  std::vector<model::EpochStart> epochs;
+  uint64_t log_time_ms = 0;
+  uint64_t log_segment = UINT64_MAX;  // recovery's and the pipe's, behind `at`
+  base::Instant opened{}, asked{};
+  bool reading = false;
+  // When all of it was read, the reader goes; the last part stays, for one whose answer was lost.
+  std::optional<std::pair<model::SnapshotPlace, model::QuorumSnapshotPart>> last;
 };
 
 std::string cut_path(const model::PartitionId& partition, const Frame& truncate);
@@ -280,6 +298,16 @@ struct Engine::Impl {
   void divide_memory(const DivideNote& note);
   void begin_child_log(const Log& parent, Log& child) const;
   void divide_applied(const DivideNote& note);
+  // --- engine_snapshot.cc
+  base::Result<std::pair<uint64_t, OpenSnapshot*>> find_snapshot(const model::PartitionId& partition, uint64_t number);
+  base::Result<OpenSnapshot> open_snapshot(const model::PartitionId& partition);
+  void read_snapshot(const model::PartitionId& partition, const model::SnapshotPlace& place, uint32_t bytes,
+                     std::function<void(base::Result<model::QuorumSnapshotPart>)> done);
+  void expire_snapshots();
+  base::Status refill(const model::PartitionId& partition, model::QuorumSnapshotPart part, Done done);
+  base::Status install(const model::PartitionId& partition, Done done);
+  void install_now(const std::shared_ptr<Log>& log, Done done);
+  void installed(Log& log, const TenureRow& row);
   // --- engine_read.cc
   base::Result<Reader*> turn_reader();
   base::Result<const Log*> readable(const model::PartitionId& partition) const;
@@ -379,6 +407,8 @@ struct Engine::Impl {
   base::Instant last_series_sweep{};
   // A tenure with series is gone since the last sweep began, or may have gone in the life before.
   bool series_sweep_wanted = false;
+  std::map<uint64_t, OpenSnapshot> snapshots;
+  uint64_t last_snapshot = 0;
   bool learning_logs = false;
   uint64_t scan_start = 0;  // of the last recovery: what lies before is in no LogIndex until it is learned
   std::map<uint64_t, std::shared_ptr<File>> log_files;

@@ -31,6 +31,7 @@ void Engine::Impl::tick() {
   if (job && job_waits && !job_running && index_full) run_apply();
   journal->tick();
   if (quorum_logs > 0) write_cut_offs();
+  expire_snapshots();
   check_space();
   expire_trash(low_space);
   if (quorum_logs > 0) expire_cut_offs(low_space);
@@ -296,6 +297,10 @@ void Engine::Impl::expire_trash(bool all) {
         TRY(write_extent(txn, part.extent, extent));
         (*changed)[part.extent] = std::move(extent);
       }
+      if (found->refill) {
+        TRY(free_extent(txn, found->refill->extent));
+        TRY_ASSIGN((*changed)[found->refill->extent], read_extent(txn, found->refill->extent));
+      }
       return txn.del(Db::partitions, tenure_key(id));
     };
     return index_txn(std::move(task), unbusy(id.partition, [this, id = id, changed](const base::Status& s) {
@@ -347,6 +352,8 @@ EngineStatus Engine::Impl::status() const {
   s.cut_blocks = cut_blocks;
   s.disk = space;
   s.index = index_space;
+  s.snapshots = static_cast<size_t>(
+      std::count_if(snapshots.begin(), snapshots.end(), [](const auto& o) { return o.second.reader != nullptr; }));
   s.reader_lag = reader_lag;
   return s;
 }

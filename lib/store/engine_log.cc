@@ -49,6 +49,7 @@ QuorumRow Engine::Impl::quorum_row(const Log& log) const {
   row.cuts = q.cuts.marks();
   row.begins = q.begins;
   row.log_time_ms = q.log_time_ms;
+  row.series_whole = log.row.quorum->series_whole;
   for (const auto& origin : log.row.quorum->origins)
     if (origin.until_ms > q.log_time_ms) row.origins.push_back(origin);
   JournalPosition from, cut;
@@ -96,6 +97,7 @@ uint64_t Engine::Impl::pinned_segment() const {
   uint64_t first = UINT64_MAX;
   for (const auto& [partition, log] : live)
     for (const auto& at : needs_of(log->row)) first = std::min(first, at.segment);
+  for (const auto& [number, open] : snapshots) first = std::min(first, open.log_segment);
   return first;
 }
 

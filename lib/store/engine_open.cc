@@ -309,6 +309,7 @@ base::Status Replay::quorum_block(Log& log, const Frame& frame, std::string_view
 void Replay::quorum_damage(Log& log, const DamagedPlace& place, const std::optional<Frame>& whose) {
   auto& q = *log.quorum;
   if (place.to <= starts_.at(log.row.partition)) return;  // it was read before
+  if (place.to.sequence <= q.begins) return;              // of an older copy
   const bool one = whose && place.to.sequence == whose->at.sequence + 1;
   if (one && whose->header.partition != log.row.partition) return;
   const bool block = one && is_log_block(whose->header.kind);
@@ -464,6 +465,8 @@ base::Status Replay::rebuild_rows() {
     // Records that came in a snapshot were never in the journal.
     if (old.hollow) row.whole = false;
     row.fill_all = false;
+    row.refill.reset();
+    if (row.quorum) row.quorum->series_whole = false;
     const model::ExtentId extent{meta->next_extent++};
     row.parts = {{extent, row.interval}};
     if (row.quorum) {

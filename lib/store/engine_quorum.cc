@@ -66,6 +66,7 @@ base::Result<Log*> Engine::Impl::quorum_log_of(const model::PartitionId& partiti
 
 base::Status Engine::Impl::can_add(const Log& log, BlockKind kind, uint64_t payload_bytes) const {
   TRY(can_add_local(log));
+  if (log.quorum->closed) return base::fail(later(Code::unavailable, "a snapshot takes the copy's place"));
   if (payload_bytes > std::min<uint64_t>(journal->payload_max(), model::kBlockMax))
     return base::fail(Code::too_large, "a block that does not fit a journal segment");
   if (kind == BlockKind::data) {
@@ -222,7 +223,7 @@ base::Status Engine::Impl::commit_log(const model::PartitionId& partition, Lsn l
   if (failed) return base::fail(Code::faulted, "the store failed: " + failed->text);
   auto& q = *log->quorum;
   lsn = std::min(lsn, log->end.lsn);
-  if (lsn <= q.commit) return ok();
+  if (lsn <= q.commit || q.closed) return ok();
   q.commit = lsn;
   q.dirty = true;
   if (auto in = let_in(*log); !in) {
@@ -277,6 +278,7 @@ base::Status Engine::Impl::truncate_log(const model::PartitionId& partition, con
   TRY_ASSIGN(Log * log, quorum_log_of(partition));
   TRY(can_add_local(*log));
   auto& q = *log->quorum;
+  if (q.closed) return base::fail(later(Code::unavailable, "a snapshot takes the copy's place"));
   if (keep.lsn < q.commit) return base::fail(Code::faulted, "what is committed is never cut");
   if (keep == log->end && keep == log->durable && q.cutting.empty()) {  // nothing to cut, and nothing on its way
     parts.executor.defer(guarded([this, done = std::move(done)] {
@@ -478,6 +480,7 @@ std::optional<QuorumLog> Engine::Impl::quorum_state(const model::PartitionId& pa
   out.epochs = q.epochs.starts();
   out.cuts = q.cuts.marks();
   out.whole = log->row.whole && !q.hole;
+  out.hole = q.hole || q.empty;
   return out;
 }
 

@@ -26,6 +26,7 @@ base::Result<Owners> owners_of(Source& source) {
   for (const auto& row : rows) {
     if (!row.quorum) continue;
     if (!row.parts.empty()) owns(row.partition, series_key(row, 0).extent, row.quorum->log_time_ms);
+    if (row.refill) owns(row.partition, row.refill->extent, row.refill->log_time_ms);
     for (const auto& origin : row.quorum->origins) owns(origin.partition, origin.extent, row.quorum->log_time_ms);
   }
   return owners;
@@ -88,8 +89,8 @@ base::Result<model::ClientSeries> Engine::Impl::series(const model::PartitionId&
   TRY(join(series_key(log->row, client)));
   for (const auto& origin : log->row.quorum->origins)
     if (origin.until_ms > out.now_ms) TRY(join({origin.partition, origin.extent, client}));
-  // The log time of a copy that was filled began with its log: what it lacks is older than that.
-  out.whole = !log->row.hollow || out.now_ms >= model::kSeriesExpiryMs;
+  // The log time of a copy that was filled without them began with its log: what it lacks is older than that.
+  out.whole = !log->row.hollow || log->row.quorum->series_whole || out.now_ms >= model::kSeriesExpiryMs;
   return out;
 }
 

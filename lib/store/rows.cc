@@ -243,6 +243,15 @@ base::Result<std::optional<MetaRow>> read_meta(Source& source) {
 
 base::Status write_meta(WriteTxn& txn, const MetaRow& row) { return txn.put(Db::meta, kMetaKey, encode_row(row)); }
 
+base::Status free_extent(WriteTxn& txn, model::ExtentId extent) {
+  TRY_ASSIGN(auto row, read_extent(txn, extent));
+  for (auto& piece : row.pieces) {
+    piece.partition = {};
+    piece.assignment = {};
+  }
+  return write_extent(txn, extent, row);
+}
+
 void cut_piece(ExtentRow& row, std::string_view point) {
   for (auto it = row.pieces.begin(); it != row.pieces.end(); ++it) {
     if (!it->interval.contains(point) || it->interval.begin == point) continue;

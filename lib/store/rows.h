@@ -15,6 +15,7 @@
 #include "lib/model/fields.h"
 #include "lib/model/ids.h"
 #include "lib/model/quorum.h"
+#include "lib/model/quorum_snapshot.h"
 #include "lib/model/series.h"
 #include "lib/store/data_dir.h"
 #include "lib/store/index.h"
@@ -62,8 +63,9 @@ struct QuorumRow {
   uint64_t cut_segment = 0, cut_offset = 0, cut_sequence = 0;
   uint64_t log_time_ms = 0;  // through the tenure's `applied`
   std::vector<SeriesOrigin> origins;
+  bool series_whole = false;  // of a hollow one: the snapshot brought the series, too
   CANTLE_FIELDS(promised, highest, commit, epochs, cuts, begins, from_segment, from_offset, from_sequence, cut_segment,
-                cut_offset, cut_sequence, log_time_ms, origins)
+                cut_offset, cut_sequence, log_time_ms, origins, series_whole)
   JournalPosition from() const { return {from_segment, from_offset, from_sequence}; }
   JournalPosition cut() const { return {cut_segment, cut_offset, cut_sequence}; }
   void set_from(const JournalPosition& at) {
@@ -77,6 +79,17 @@ struct QuorumRow {
     cut_sequence = at.sequence;
   }
   friend bool operator==(const QuorumRow&, const QuorumRow&) = default;
+};
+
+// A new copy of a quorum table's tenure, which a snapshot fills while the old one stays.
+struct RefillRow {
+  model::ExtentId extent;
+  model::SnapshotPlace place;
+  model::LogPoint at;  // where the log goes on
+  std::vector<model::EpochStart> epochs;
+  uint64_t log_time_ms = 0;
+  CANTLE_FIELDS(extent, place, at, epochs, log_time_ms)
+  friend bool operator==(const RefillRow&, const RefillRow&) = default;
 };
 
 struct TenureRow {
@@ -99,8 +112,9 @@ struct TenureRow {
   uint64_t healed = 0;  // damaged places with a lower journal sequence are known and were compared
   uint64_t trash_until_ms = 0;
   std::optional<QuorumRow> quorum;  // of a push table's: nothing
+  std::optional<RefillRow> refill;
   CANTLE_FIELDS(partition, assignment, table, region, state, interval, born, log_start, applied, parts, children,
-                attempt, fill_snapshot, fill_to, fill_all, hollow, whole, healed, trash_until_ms, quorum)
+                attempt, fill_snapshot, fill_to, fill_all, hollow, whole, healed, trash_until_ms, quorum, refill)
   friend bool operator==(const TenureRow&, const TenureRow&) = default;
 };
 Tenure tenure_of(const TenureRow& row);
@@ -182,6 +196,9 @@ base::Status write_extent(WriteTxn& txn, model::ExtentId extent, const ExtentRow
 base::Result<std::vector<std::pair<model::ExtentId, ExtentRow>>> read_extents(Source& source);
 base::Result<std::optional<MetaRow>> read_meta(Source& source);
 base::Status write_meta(WriteTxn& txn, const MetaRow& row);
+
+// Takes their owners from all its pieces, so that it is freed in the background.
+base::Status free_extent(WriteTxn& txn, model::ExtentId extent);
 
 // Cuts the piece that holds `point` in two at `point`, so that it becomes a boundary. Counts of both are then unknown.
 void cut_piece(ExtentRow& row, std::string_view point);

@@ -77,7 +77,7 @@ two_wiped() {
   jq -e '.applied == "before"' <<<"$output"
   run -4 plan
   assert_output --partial "a majority: they elect a leader by themselves"
-  sed "s/^plan: ./plan: 0/; s/^plan: 0/plan: f/" "$PLAN" >"$PLAN.2"
+  sed "s/^plan: f/plan: 0/; t; s/^plan: ./plan: f/" "$PLAN" >"$PLAN.2" # another one
   run -4 zkctl quorum recover apply "$PLAN.2" --accept-loss
   assert_output --partial "the government has changed"
   run -0 partc get q k6

@@ -13,7 +13,9 @@
 #include "lib/base/check.h"
 #include "lib/model/pipe.h"
 #include "lib/model/quorum.h"
+#include "lib/model/quorum_snapshot.h"
 #include "lib/model/record.h"
+#include "lib/store/rows.h"
 #include "lib/wire/block.h"
 #include "lib/wire/codec.h"
 #include "lib/wire/pipe_block.h"
@@ -48,6 +50,9 @@ void messages(std::string_view bytes) {
   decode_twice<model::QuorumSuspect>(bytes);
   decode_twice<model::QuorumSuspectReply>(bytes);
   decode_twice<model::QuorumRelease>(bytes);
+  decode_twice<model::QuorumOutside>(bytes);
+  decode_twice<model::QuorumSnapshot>(bytes);
+  decode_twice<model::QuorumSnapshotPart>(bytes);
   decode_twice<model::Government>(bytes);
 }
 
@@ -56,6 +61,10 @@ void lists(std::string_view bytes) {
   if (const auto m = wire::decode<model::QuorumBeacon>(bytes)) CHECK(m->released.size() <= model::kBeaconPartitionsMax);
   if (const auto m = wire::decode<model::QuorumBeaconReply>(bytes))
     CHECK(m->refused.size() <= model::kBeaconPartitionsMax);
+  if (const auto m = wire::decode<model::QuorumSnapshotPart>(bytes)) {
+    CHECK(m->series.size() <= model::kSnapshotSeriesMax && m->epochs.size() <= model::kEpochStartsMax);
+    for (const auto& row : m->series) (void)store::decode_series_row(row.window);
+  }
   if (const auto m = wire::decode<model::Government>(bytes)) CHECK(m->voters.size() <= model::kVotersMax);
 }
 

@@ -122,6 +122,8 @@ void QuorumNode::perform(proto::quorum_tables::Begin& e) {
   self.epochs = log->epochs;
   self.cuts = log->cuts;
   self.pipeline = world_.chaos().pipeline;
+  self.snapshot = engine_->refilled(e.copy.partition);
+  self.hole = log->hole;
   world_.scheduler.note("replica", host_.id.name, r.partition, log->end.epoch.value, log->end.lsn.value,
                         log->commit.value, log->promised.value);
   r.machine = std::make_unique<proto::QuorumReplica>(self, *beacons_, r);
@@ -311,6 +313,22 @@ void QuorumNode::serve(const std::any& request, Network::Reply reply) {
     if (r != nullptr && m->envelope.to_assignment == r->assignment)
       run(*r, [&](Out& out) { r->machine->ack(at(), *m, out); });
     return;
+  }
+  if (const auto* m = std::any_cast<model::QuorumOutside>(&request)) {
+    auto* r = find(m->envelope.partition);
+    if (r != nullptr && m->envelope.to_assignment == r->assignment)
+      run(*r, [&](Out& out) { r->machine->outside(at(), *m, out); });
+    return;
+  }
+  if (const auto* m = std::any_cast<model::QuorumSnapshot>(&request)) {
+    auto* r = find(m->envelope.partition);
+    if (r == nullptr || m->envelope.to_assignment != r->assignment) return;
+    if (const auto may = r->machine->may_give_snapshot(); m->place.snapshot == 0 && !may)
+      return reply(base::fail(may.error()));
+    return engine_->read_snapshot(r->id, m->place, m->bytes, [reply](base::Result<model::QuorumSnapshotPart> part) {
+      if (part) return reply(std::any(std::move(*part)));
+      reply(base::fail(part.error()));
+    });
   }
   if (const auto* m = std::any_cast<QuorumWrite>(&request)) {
     auto* r = route(m->partition, m->ops[0].key, reply);
@@ -678,6 +696,59 @@ void QuorumNode::perform(Replica&, Forward& e) {
 }
 
 void QuorumNode::perform(Replica&, Release& e) { blocks_.erase(e.call); }
+
+// --- effects: snapshots ----------------------------------------------------------------------------
+
+void QuorumNode::perform(Replica& r, SendOutside& e) {
+  world_.network.notify(host_.process, address(e.to.server),
+                        model::QuorumOutside{envelope(r, e.to.assignment), e.epoch});
+}
+
+void QuorumNode::perform(Replica& r, PullSnapshot& e) {
+  const auto told = [this, &r, number = e.number](const base::Result<model::SnapshotPlace>& place) {
+    run(r, [&](Out& out) { r.machine->snapshot_pulled(at(), number, place, out); });
+  };
+  const model::QuorumSnapshot ask{envelope(r, e.from.assignment), e.place,
+                                  static_cast<uint32_t>(200 + host_.process.random().below(2000))};
+  world_.network.call(
+      host_.process, address(e.from.server), ask, kPartTimeout, [this, &r, told](Network::Answer answer) {
+        if (!answer) return told(base::fail(answer.error()));
+        const auto& part = std::any_cast<const model::QuorumSnapshotPart&>(*answer);
+        const auto put = engine_->refill(r.id, part, [told, place = part.place](const base::Status& status) {
+          if (status)
+            told(place);
+          else
+            told(base::fail(status.error()));
+        });
+        if (!put) told(base::fail(put.error()));
+      });
+}
+
+void QuorumNode::perform(Replica& r, InstallSnapshot&) {
+  const auto done = [this, &r](const base::Status& status) {
+    base::Result<proto::QuorumReplica::Rebuilt> rebuilt = base::fail(Code::unavailable, "");
+    if (status) {
+      const auto log = engine_->quorum_log(r.id);
+      rebuilt = proto::QuorumReplica::Rebuilt{log->end, log->commit, log->epochs};
+      world_.scheduler.note("rebuilt", host_.id.name, r.partition, log->end.epoch.value, log->end.lsn.value,
+                            log->promised.value);
+      ++host_.rebuilt;
+    } else {
+      rebuilt = base::fail(status.error());
+    }
+    run(r, [&](Out& out) { r.machine->snapshot_installed(at(), std::move(rebuilt), out); });
+  };
+  if (const auto begun = engine_->install(r.id, done); !begun) host_.process.post([done, begun] { done(begun); });
+}
+
+void QuorumNode::perform(Replica& r, MarkWhole&) {
+  const auto done = [this, &r](const base::Status& status) {
+    if (status) world_.scheduler.note("whole", host_.id.name, r.partition);
+    run(r, [&](Out& out) { r.machine->marked_whole(at(), status, out); });
+  };
+  if (const auto begun = engine_->mark_whole({r.id, r.assignment}, done); !begun)
+    host_.process.post([done, begun] { done(begun); });
+}
 
 // --- effects: clients and people -------------------------------------------------------------------
 

@@ -145,6 +145,10 @@ class QuorumNode {
   void perform(Replica& r, proto::quorum::SendAck& e);
   void perform(Replica& r, proto::quorum::Forward& e);
   void perform(Replica& r, proto::quorum::Release& e);
+  void perform(Replica& r, proto::quorum::SendOutside& e);
+  void perform(Replica& r, proto::quorum::PullSnapshot& e);
+  void perform(Replica& r, proto::quorum::InstallSnapshot& e);
+  void perform(Replica& r, proto::quorum::MarkWhole& e);
   void perform(Replica& r, proto::quorum::Reply& e);
   void perform(Replica& r, proto::quorum::ReadSplit& e);
   void perform(Replica& r, proto::quorum::AskAbort& e);

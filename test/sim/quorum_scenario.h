@@ -1,4 +1,4 @@
-// QuorumScenario: p1, p2, p3 with one partition of a quorum table, quiet, and a client that a test speaks for.
+// QuorumScenario: a small quiet world in which a test forces one schedule (design/scenarios.md).
 #pragma once
 
 #include <gtest/gtest.h>
@@ -10,6 +10,7 @@
 
 namespace cantle::sim {
 
+// p1, p2, p3 with one partition, and a client that a test speaks for.
 class QuorumScenario : public testing::Test {
  protected:
   using Answer = std::optional<base::Result<QuorumWritten>>;
@@ -84,13 +85,30 @@ class QuorumScenario : public testing::Test {
         << world.describe();
     return now;
   }
+  // The two that do not lead.
+  std::pair<QuorumHost*, QuorumHost*> followers() {
+    std::vector<QuorumHost*> others;
+    for (const auto& host : world.hosts)
+      if (host.get() != leader) others.push_back(host.get());
+    return {others[0], others[1]};
+  }
+  base::Result<QuorumValue> get(const QuorumHost& from, const std::string& key) {
+    std::optional<base::Result<QuorumValue>> answer;
+    world.network.call(client, from.id.name + "/partd", QuorumGet{0, key}, 3s, [&answer](const Network::Answer& a) {
+      answer.emplace(a ? base::Result<QuorumValue>(std::any_cast<const QuorumValue&>(*a)) : base::fail(a.error()));
+    });
+    EXPECT_TRUE(world.wait([&] { return answer.has_value(); }, 5s));
+    return answer ? *answer : base::fail(base::Code::cancelled, "never answered");
+  }
   void cut_off(const QuorumHost& host) {
     for (const auto& other : world.hosts)
       if (other.get() != &host) world.network.cut_both(host.id.name, other->id.name);
   }
   model::Lsn end_of(const QuorumHost& host) { return host.node->engine().quorum_log(world.partition_id(0))->end.lsn; }
 
-  QuorumWorld world{1, quiet()};
+  explicit QuorumScenario(const QuorumChaos& chaos = quiet()) : world(1, chaos) {}
+
+  QuorumWorld world;
   Process client{world.scheduler, "c0", "client"};
   QuorumHost* leader = nullptr;
 

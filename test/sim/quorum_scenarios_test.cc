@@ -1,6 +1,4 @@
 // Scenarios of quorum tables' writes, each forced in a small quiet world (design/scenarios.md).
-#include <gtest/gtest.h>
-
 #include "test/sim/quorum_scenario.h"
 
 namespace cantle::sim {
@@ -154,6 +152,119 @@ TEST_F(QuorumScenario, what_is_under_way_when_a_leader_renews_its_government_is_
   EXPECT_EQ((*one)->outcome.value, 3);
   EXPECT_TRUE(world.wait([&] { return world.leader(0) == leader; }, 1s)) << world.describe();
   EXPECT_GT(*leader->node->replica(0)->election().leads(), epoch);
+}
+
+// Little of the log is kept.
+class QuorumForgets : public QuorumScenario {
+ protected:
+  QuorumForgets() : QuorumScenario(forgetful()) {}
+  static QuorumChaos forgetful() {
+    auto c = quiet();
+    c.forgets = true;
+    return c;
+  }
+  // By another client, until what comes behind `lsn` cannot be read from the log any more.
+  void write_until_forgotten(model::Lsn lsn) {
+    for (int i = 0; i < 300; ++i) {
+      auto filler = put("k8", std::string(2000, 'x'));
+      filler.client = 78;
+      world.ledger.asked(filler);
+      ASSERT_TRUE(sent(*world.leader(0), filler).has_value());
+      world.scheduler.run_for(50ms);
+      const auto blocks = world.leader(0)->node->engine().read_log(world.partition_id(0), lsn.next(), 1);
+      if (!blocks && blocks.error().code == Code::not_found) return;
+    }
+    FAIL() << "all of the log is kept";
+  }
+  bool level(const QuorumHost& host) {
+    const auto mine = host.node ? host.node->engine().quorum_log(world.partition_id(0)) : std::nullopt;
+    return mine && mine->visible == end_of(*world.leader(0));
+  }
+};
+
+// S22, S23: a replica that was away for longer than the log goes back gets a snapshot, and the log behind it: it has
+// every record, and remembers what was done for whom.
+TEST_F(QuorumForgets, sim_s22_s23_who_was_away_too_long_is_rebuilt_and_knows_what_was_done) {
+  const auto write = incr("n9", 5);
+  const auto first = sent(*leader, write);
+  ASSERT_TRUE(first.has_value());
+  QuorumHost* away = nullptr;
+  for (const auto& host : world.hosts)
+    if (host.get() != leader) away = host.get();
+  const auto end = end_of(*away);
+  world.kill(*away);
+  ASSERT_NO_FATAL_FAILURE(write_until_forgotten(end));
+  world.start(*away);
+  ASSERT_TRUE(world.wait([&] { return away->rebuilt == 1 && level(*away); }, 10s)) << world.describe();
+  EXPECT_EQ(read(*away, "n9"), "5");
+  ASSERT_TRUE(world.wait([&] { return world.leader(0) != nullptr; }, 5s));
+  const auto assignment = [&] {
+    for (const auto& v : world.voters(0))
+      if (v.server == away->id) return v.assignment;
+    return model::AssignmentId{};
+  }();
+  world.leader(0)->node->resign(0, assignment);
+  ASSERT_TRUE(world.wait([&] { return world.leader(0) == away; }, 15s)) << world.describe();
+  const auto again = sent(*away, write);
+  ASSERT_TRUE(again.has_value());
+  EXPECT_TRUE(again->repeat);
+  EXPECT_EQ(again->outcome, first->outcome);
+  EXPECT_EQ(read(*away, "n9"), "5");
+}
+
+// It dies in the middle of it, now and then; what came stays, and the old copy is the copy until the end.
+TEST_F(QuorumForgets, a_rebuild_is_gone_on_with_in_another_life) {
+  QuorumHost* away = nullptr;
+  for (const auto& host : world.hosts)
+    if (host.get() != leader) away = host.get();
+  ASSERT_TRUE(sent(*leader, put("k9", "old")).has_value());
+  ASSERT_TRUE(world.wait([&] { return level(*away); }, 2s));
+  const auto end = end_of(*away);
+  world.kill(*away);
+  ASSERT_NO_FATAL_FAILURE(write_until_forgotten(end));
+  world.start(*away);
+  const auto place = [&] { return away->node->engine().refilled(world.partition_id(0)); };
+  for (int life = 0; life < 3 && away->rebuilt == 0; ++life) {
+    ASSERT_TRUE(world.wait([&] { return away->rebuilt > 0 || (away->node && place().snapshot != 0); }, 10s));
+    if (away->rebuilt > 0) break;
+    EXPECT_EQ(end_of(*away), end);
+    world.kill(*away);
+    world.start(*away);
+  }
+  ASSERT_TRUE(world.wait([&] { return away->rebuilt == 1 && level(*away); }, 15s)) << world.describe();
+  EXPECT_EQ(read(*away, "k9"), "old");
+}
+
+// R16: a block of a follower's log is damaged while it is down. It does not believe where its log ends, nor what it
+// promised; a snapshot takes the copy's place, and once it has what was committed it votes again.
+TEST_F(QuorumScenario, r16_a_damaged_log_is_mended_and_not_believed_until_then) {
+  QuorumHost* damaged = nullptr;
+  for (const auto& host : world.hosts)
+    if (host.get() != leader) damaged = host.get();
+  const auto write = incr("n9", 5);
+  const auto first = sent(*leader, write);
+  ASSERT_TRUE(first.has_value());
+  ASSERT_TRUE(sent(*leader, put("k9", "the damaged value")).has_value());
+  for (int i = 0; i < 5; ++i) ASSERT_TRUE(sent(*leader, put("k8", "later")).has_value());
+  ASSERT_TRUE(world.wait([&] { return end_of(*damaged) == end_of(*leader); }, 2s));
+  world.kill(*damaged);
+  world.scheduler.run_for(1ms);
+  ASSERT_TRUE(damaged->medium.flip_text("journal/0", "the damaged value"));
+  world.start(*damaged);
+  const auto log = [&] { return damaged->node->engine().quorum_log(world.partition_id(0)); };
+  ASSERT_TRUE(world.wait([&] { return damaged->node && log().has_value(); }, 2s));
+  EXPECT_FALSE(log()->whole);
+  for (int i = 0; i < 60 && !log()->whole; ++i) {  // with nothing to send the leader finds nothing out
+    auto more = put("k8", "more");
+    more.client = 78;
+    world.ledger.asked(more);
+    if (auto* leads = world.leader(0)) (void)sent(*leads, more);
+    world.scheduler.run_for(100ms);
+  }
+  ASSERT_TRUE(log()->whole) << world.describe();
+  EXPECT_EQ(damaged->rebuilt, 1U);
+  ASSERT_TRUE(world.wait([&] { return read(*damaged, "k9") == "the damaged value"; }, 5s));
+  EXPECT_EQ(read(*damaged, "n9"), "5");
 }
 
 }  // namespace

@@ -30,6 +30,8 @@ QuorumChaos QuorumChaos::draw(base::Random& random) {
   c.moves = some(0.5);
   c.spares = c.moves ? 1 + random.below(2) : 0;
   c.pipeline = some(0.6) ? proto::quorum::Pipeline::chain : proto::quorum::Pipeline::star;
+  c.forgets = some(0.4);
+  c.flip = some(0.2) && c.servers > 1 && !c.power;  // see flip()
   return c;
 }
 
@@ -65,6 +67,10 @@ QuorumWorld::QuorumWorld(uint64_t seed, const QuorumChaos& chaos)
   engine.checkpoint_interval = 700ms;
   engine.reserve_bytes = 256 << 10;
   engine.retention_bytes = 64 << 20;
+  if (chaos_.forgets) {
+    engine.segment_bytes = 16 << 10;
+    engine.retention_bytes = 1;
+  }
   if (chaos_.small_store) engine.overlay_bytes = 6 << 10;
   coord.faults().session_timeout = 2s;
   // No transport doubles a request. Copies come from those who send again, and know it: send_copies().
@@ -297,10 +303,32 @@ void QuorumWorld::strike() {
         victim->node->resign(at.id, random_.chance(0.5) ? at.assignments[random_.below(at.assignments.size())].id
                                                         : model::AssignmentId{});
     });
+  if (chaos_.flip) strikes.emplace_back([&] { flip(); });
   // Somebody who is down comes up in the end, or nothing goes on.
   strikes.emplace_back([&] { start(*hosts[random_.below(hosts.size())]); });
   strikes[random_.below(strikes.size())]();
   if (chaos_.cut && random_.chance(0.3)) scheduler.after(some(1s), [this] { network.heal(), coord.heal(); });
+}
+
+// R16: a bit of a journal flips while its server is down. One at a time: what was damaged last is whole again. The
+// power stays: of what was written last before it fails, nobody but the live page knows that it was durable.
+void QuorumWorld::flip() {
+  if (damaged_ != nullptr) {
+    if (!damaged_->process.alive() || !damaged_->node) return;
+    for (size_t p = 0; p < maps_.size(); ++p) {
+      const auto log = damaged_->node->engine().quorum_log(partition_id(p));
+      if (log && !log->whole) return;
+    }
+  }
+  auto& host = *hosts[random_.below(hosts.size())];
+  if (host.medium.faults().power_at_sync > 0) return;
+  kill(host);
+  damaged_ = &host;
+  scheduler.after(1ms, [this, &host] {
+    kill(host);  // not under the feet of whoever has started it meanwhile
+    host.medium.flip_bit("journal/0");
+    scheduler.after(some(1500ms), [this, &host] { start(host); });
+  });
 }
 
 void QuorumWorld::stop_faults() {
@@ -406,6 +434,14 @@ void QuorumWorld::compare(size_t p, const model::Partition& at, std::vector<Quor
     });
   };
   if (!wait(level, 8s)) return violation("the replicas' logs do not become the same:" + describe());
+  // Where the overlay was full, the index has to catch up first.
+  const auto shown = [&] {
+    return std::all_of(having.begin(), having.end(), [&](const auto* host) {
+      const auto log = host->node ? host->node->engine().quorum_log(at.id) : std::nullopt;
+      return log && log->visible == log->end.lsn;
+    });
+  };
+  wait(shown, 5s);
   auto& first = *having.front();
   QuorumLedger::Leaf leaf{at.id, at.interval, first.node->replica(at.id)->log().end(), {}, {}};
   for (const auto* e = find_parent(*maps_[p], at.id); e != nullptr; e = find_parent(*maps_[p], e->id))

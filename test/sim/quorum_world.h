@@ -63,6 +63,8 @@ struct QuorumChaos {
   bool splits = false;        // partitions are split, and that is aborted
   bool late_maps = false;     // servers hear of them up to 1.5 s late
   size_t spares = 0;          // servers that have no replica at first
+  bool flip = false;          // bits in journals
+  bool forgets = false;       // little of the log is kept: who was away needs a snapshot
   size_t servers = 3, partitions = 1, clients = 3, keys = 5;
   proto::quorum::Pipeline pipeline = proto::quorum::Pipeline::chain;
   Duration lasts = 6s;
@@ -84,6 +86,7 @@ struct QuorumHost {
   store::MemIndexFiles index;
   Process process;
   uint64_t starts = 0;
+  size_t rebuilt = 0;                              // copies whose place a snapshot took
   std::map<model::TableUuid, model::TxnSeq> seen;  // in its state file
   std::unique_ptr<QuorumNode> node;
 };
@@ -219,6 +222,7 @@ class QuorumWorld {
   void make_governments(size_t partition, const model::Metadata& before);
   void plan_strike();
   void strike();
+  void flip();
   void compare(size_t partition, const model::Partition& leaf, std::vector<QuorumLedger::Leaf>& leaves);
   Duration some(Duration most) {
     return Duration(static_cast<int64_t>(random_.below(static_cast<uint64_t>(most.count()))));
@@ -234,6 +238,7 @@ class QuorumWorld {
   std::set<model::AttemptId> cancelled_;
   std::vector<std::unique_ptr<Client>> clients_;
   std::vector<linear::Operation> operations_;
+  const QuorumHost* damaged_ = nullptr;  // the last that a bit flipped on
   bool striking_ = false, asking_ = false;
   std::string violation_;
 };

@@ -81,7 +81,8 @@ void QuorumWorld::got(Client& client, size_t index, const Network::Answer& answe
 // --- writes ----------------------------------------------------------------------------------------
 
 std::string QuorumWorld::fresh_value(Client& client) {
-  return client.process.host() + "-" + std::to_string(++client.values) + std::string(random_.below(80), '.');
+  return client.process.host() + "-" + std::to_string(++client.values) +
+         std::string(random_.below(chaos_.forgets ? 1500 : 80), '.');
 }
 
 QuorumWrite QuorumWorld::draw_write(Client& client, size_t partition) {

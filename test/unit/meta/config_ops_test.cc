@@ -174,7 +174,8 @@ TEST(SwapOps, the_children_of_a_split_get_governments_above_their_parents) {
   config.metadata_servers = {{"m1"}};
   const auto next = [&](const model::Operation& op) {
     const std::vector<model::Operation> ops{op};
-    const auto after = model::apply(&map, ops, {model::TxnId::draw(random), model::ChangeId::draw(random), std::string(32, 'h')});
+    const auto after =
+        model::apply(&map, ops, {model::TxnId::draw(random), model::ChangeId::draw(random), std::string(32, 'h')});
     EXPECT_TRUE(after) << base::to_string(after.error());
     auto to = config;
     model::set_current(to, *after, std::string(32, 'h'));

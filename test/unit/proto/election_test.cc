@@ -27,13 +27,14 @@ AssignmentId assignment(size_t n) {
 
 // The replica of p1, one of k voters p0 …; the test is everybody else.
 struct Rig {
-  explicit Rig(size_t k = 3, Epoch promised = {4}, LogToken token = {{5}, {100}}) : voters(voters_of(k)) {
+  explicit Rig(size_t k = 3, Epoch promised = {4}, LogToken token = {{5}, {100}}, bool whole = true)
+      : voters(voters_of(k)) {
     partition.bytes[0] = 9;
     beacons.emplace(ServerId{"p1"}, model::Incarnation{1}, now);
     std::set<ServerId> peers;
     for (const auto& v : voters) peers.insert(v.server);
     beacons->set_peers(std::move(peers));
-    election.emplace(Self{partition, assignment(2), {"p1"}, {1}, promised, token, true}, *beacons);
+    election.emplace(Self{partition, assignment(2), {"p1"}, {1}, promised, token, whole}, *beacons);
     pass(2s);  // the time in which it would seal nothing
   }
   static model::Voters voters_of(size_t k) {
@@ -271,6 +272,67 @@ TEST(Election, an_old_yes_does_not_count) {
   EXPECT_EQ(r.election->doing(), "asks whether the others miss the leader");
   r.step(SuspectAnswered{assignment(3), ask->number, {{true, {5}}}});
   EXPECT_EQ(r.election->doing(), "reads the government");
+}
+
+// R16: a seal may be among what is lost. It was one above some government that there was: no more than one above this
+// one.
+TEST(Election, r16_who_does_not_know_what_it_promised_obeys_nobody_before_it_has_promised_enough) {
+  Rig r(3, {4}, {{5}, {100}}, false);
+  EXPECT_FALSE(r.election->admits({5}));
+  EXPECT_FALSE(r.election->admits({9}));
+  r.step(LeaderMet{{5}, assignment(1), {"p0"}, {1}});
+  EXPECT_FALSE(r.take<Seal>()) << "it has read no government in this life";
+  r.read(r.government(5, 1), 7);
+  r.pass(100ms);
+  const auto seal = r.take<Seal>();
+  ASSERT_TRUE(seal);
+  EXPECT_EQ(seal->promised.value, 6U);
+  EXPECT_FALSE(r.election->admits({5}));
+  EXPECT_FALSE(r.election->admits({6})) << "it is not durable";
+  EXPECT_FALSE(r.election->doubted());
+  r.step(Sealed{{6}, LogToken{{5}, {100}}});
+  EXPECT_EQ(r.election->doubted(), Epoch{6});
+  EXPECT_FALSE(r.election->admits({5})) << "whoever leads at 5 has to renew";
+  EXPECT_TRUE(r.election->admits({6}));
+  EXPECT_FALSE(r.take<PutVote>()) << "nobody was missed";
+}
+
+TEST(Election, r16_a_seal_in_doubt_that_failed_is_tried_again) {
+  Rig r(3, {4}, {{5}, {100}}, false);
+  r.read(r.government(5, 1), 7);
+  r.pass(100ms);
+  ASSERT_TRUE(r.take<Seal>());
+  r.step(Sealed{{6}, base::fail(Code::unavailable, "busy")});
+  EXPECT_FALSE(r.election->admits({9}));
+  EXPECT_FALSE(r.take<Seal>()) << "not at once";
+  r.pass(3s);
+  EXPECT_TRUE(r.take<Seal>());
+}
+
+// R16: what it confirmed last may be lost, too: where its log ends says nothing.
+TEST(Election, r16_whose_log_is_not_whole_does_not_vote_until_it_is) {
+  Rig r(3, {4}, {{5}, {100}}, false);
+  r.silent = {"p0"};
+  r.read(r.government(5, 1), 7);
+  r.pass(100ms);
+  ASSERT_TRUE(r.take<Seal>());
+  r.step(Sealed{{6}, LogToken{{5}, {100}}});
+  for (int i = 0; i < 10; i++) {
+    r.pass(500ms);
+    if (r.count<ReadGovernment>() > 0) r.read(r.government(5, 1), 7);
+  }
+  EXPECT_FALSE(r.take<PutVote>());
+  EXPECT_FALSE(r.take<SwapGovernment>());
+  r.step(LogState{{{5}, {100}}, true, true});
+  std::optional<PutVote> vote;
+  for (int i = 0; i < 20 && !vote; i++) {
+    r.pass(500ms);
+    if (r.count<ReadGovernment>() > 0) r.read(r.government(5, 1), 7);
+    if (const auto ask = r.take<AskSuspect>())
+      r.step(SuspectAnswered{ask->to.assignment, ask->number, model::QuorumSuspectReply{true, {5}}});
+    vote = r.take<PutVote>();
+  }
+  EXPECT_TRUE(vote);
 }
 
 TEST(Election, what_it_answers_to_who_misses_the_leader) {

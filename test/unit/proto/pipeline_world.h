@@ -463,6 +463,10 @@ class PipelineWorld {
     on(n, 1ms, [this, &n] { stop_leading(n); });
   }
   void perform(Node&, Accepted&) {}
+  void perform(Node&, SendOutside&) {}
+  void perform(Node&, PullSnapshot&) {}
+  void perform(Node&, InstallSnapshot&) {}
+  void perform(Node&, MarkWhole&) {}
   void perform(Node& n, Faulted& e) { violate(n.hop.server.name + " is faulted: " + e.why); }
   void perform(Node&, Say&) {}
   void perform(Node&, Release&) {}

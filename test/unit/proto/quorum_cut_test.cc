@@ -31,12 +31,12 @@ class CutRig : public testing::Test, public Gatherer {
         if (!synced) continue;
         log.durable(end);
         leader->durable(now, out);
-      } else if (const auto* r = std::get_if<ReadSplit>(&e)) {
-        asked = r->number;
+      } else if (const auto* read = std::get_if<ReadSplit>(&e)) {
+        asked = read->number;
       } else if (const auto* a = std::get_if<AskAbort>(&e)) {
         aborts.push_back(a->attempt);
-      } else if (const auto* r = std::get_if<Reply>(&e)) {
-        replies.push_back(*r);
+      } else if (const auto* reply = std::get_if<Reply>(&e)) {
+        replies.push_back(*reply);
       }
     }
     if (!out.empty()) perform();

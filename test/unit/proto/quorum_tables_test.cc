@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "lib/base/random.h"
+#include "lib/model/operation.h"
 
 namespace cantle::proto {
 namespace {
