@@ -134,7 +134,7 @@ count_through_failures() {
   for what in kill split kill stop; do
     pause 1.5
     if [ "$what" = split ]; then
-      splitter split counters 1 --at "$(partc scan counters --keys-only --limit 11 | tail -n 1)"
+      splitter split counters 1 --at "$(partc scan counters --limit 11 -o name | tail -n 1)"
       continue
     fi
     who=$(leader_of_counters) || fail "nobody leads the counters"
