@@ -5,8 +5,8 @@
 //
 // Use
 //   overlay.put(extent, record, newest, place);  // loop; with a place, a large value stays in the journal
-//   overlay.settle_many();                       // loop, when nothing waits for it: sorts in what was put, if it is much
-//   auto half = overlay.seal();               // loop: shared with the apply lane, which only reads it
+//   overlay.settle_many();                       // loop, when nothing waits for it: sorts in what was put, if it is
+//   much auto half = overlay.seal();               // loop: shared with the apply lane, which only reads it
 //   overlay.drop_sealed();                    // loop: once readers see the commit that holds it
 //   overlay.find(extent, key)                 // the newest of both halves, or null
 //

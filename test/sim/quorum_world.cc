@@ -400,6 +400,14 @@ void QuorumWorld::compare(size_t p) {
            });
   };
   if (!wait(level, 8s)) return violation("the replicas' logs do not become the same:" + describe());
+  // Where the overlay was full, the index has to catch up first.
+  const auto shown = [&] {
+    return std::all_of(having.begin(), having.end(), [&](const auto* host) {
+      const auto log = host->node ? host->node->engine().quorum_log(partition_id(p)) : std::nullopt;
+      return log && log->visible == log->end.lsn;
+    });
+  };
+  wait(shown, 5s);
   if (const auto fault = ledger.check(p, first.node->replica(p)->log().end()))
     return violation("partition " + std::to_string(p) + ": " + *fault);
   std::vector<std::pair<std::string, std::string>> expected;
