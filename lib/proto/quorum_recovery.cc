@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "lib/proto/quorum_log.h"
+
 namespace cantle::proto {
 
 using base::Code;
@@ -18,12 +20,6 @@ namespace {
 
 bool is_offline(const CopyReport& c) { return c.state == "offline"; }
 bool is_aside(const CopyReport& c) { return c.state == "aside"; }
-
-// The last LSN of the log that is of this epoch.
-Lsn end_of(const CopyReport& log, size_t epoch) {
-  if (epoch + 1 == log.epochs.size()) return log.end.lsn;
-  return {log.epochs[epoch + 1].first.value - 1};
-}
 
 const CopyReport& best_of(const std::vector<CopyReport>& copies) {
   return *std::max_element(copies.begin(), copies.end(), [](const CopyReport& a, const CopyReport& b) {
@@ -57,10 +53,7 @@ base::Status check_copy(const RecoveryState& state, const ServerId& server, cons
 }  // namespace
 
 Lsn last_common(const CopyReport& a, const CopyReport& b) {
-  for (size_t i = a.epochs.size(); i-- > 0;)
-    for (size_t j = b.epochs.size(); j-- > 0;)
-      if (a.epochs[i] == b.epochs[j]) return std::min(end_of(a, i), end_of(b, j));
-  return {};
+  return quorum::last_common(a.end, a.epochs, b.end, b.epochs);
 }
 
 RecoveryState assess(const RecoveryView& view) {
