@@ -307,9 +307,10 @@ TEST(SimMetadata, a_dropped_table_goes_though_servers_die_while_they_remove_it) 
 
 // --- nodes of quorum tables ------------------------------------------------------------------------------------------
 
-// One who votes in region 1 of the table, with a session of its own.
+// One who votes in a region of the table, with a session of its own.
 struct Voting {
-  Voting(MdWorld& w, const std::string& name) : process(w.scheduler(), name, "partd") {
+  Voting(MdWorld& w, const std::string& name, model::Region in = {1})
+      : region(in), process(w.scheduler(), name, "partd") {
     process.restart();
     session = w.coord().open(process);
     governments = std::make_unique<coord::Governments>(*session, w.layout());
@@ -318,10 +319,11 @@ struct Voting {
   model::Vote vote(uint64_t lsn) const { return {{2}, {{1}, {lsn}}, {}, {process.host()}, 0, true, {1}}; }
   base::Status put(MdWorld& w, uint64_t lsn) {
     std::optional<base::Status> done;
-    governments->put_vote("1_t", {1}, vote(lsn), [&](base::Status s) { done = std::move(s); });
+    governments->put_vote("1_t", region, vote(lsn), [&](base::Status s) { done = std::move(s); });
     w.wait([&] { return done.has_value(); }, 5s);
     return done ? *done : base::fail(Code::cancelled, "never answered");
   }
+  model::Region region;
   Process process;
   std::unique_ptr<coord::Session> session;
   std::unique_ptr<coord::Governments> governments;
@@ -329,12 +331,14 @@ struct Voting {
 
 size_t count_below(MdWorld& w, const std::string& path) { return children_of(w.coord().tree(), path).size(); }
 
-// Votes end with their sessions, and leave their directories and the rings of the bell behind.
+// Votes end with their sessions, and leave their directories and the rings of the bell behind. (In a region that there
+// is: of one that was split all goes with the region, a day later.)
 void leave_votes_behind(MdWorld& w) {
-  const auto quorums = w.layout().quorums("1_t", {1}), bell = w.layout().bell("1_t");
-  Voting stays(w, "p1");
+  const auto region = w.chain().back()->partitions.begin()->region;
+  const auto quorums = w.layout().quorums("1_t", region), bell = w.layout().bell("1_t");
+  Voting stays(w, "p1", region);
   {
-    Voting goes(w, "p2");
+    Voting goes(w, "p2", region);
     for (uint64_t lsn : {5, 6, 7})
       if (!goes.put(w, lsn)) return w.violation("no vote could be put");
     if (!stays.put(w, 7)) return w.violation("no vote could be put");
@@ -348,7 +352,7 @@ void leave_votes_behind(MdWorld& w) {
   w.scheduler().run_for(3 * meta::kQuorumsEvery);
   if (children_of(w.coord().tree(), quorums) != std::vector<std::string>{"1-7"})
     return w.violation("directories without a vote are there, or one with a vote is not");
-  if (count_below(w, w.layout().quorum("1_t", {1}, {{1}, {7}})) != 1) return w.violation("a vote is gone");
+  if (count_below(w, w.layout().quorum("1_t", region, {{1}, {7}})) != 1) return w.violation("a vote is gone");
   if (count_below(w, bell) != 0) w.violation("rings that everybody has heard are still there");
 }
 
