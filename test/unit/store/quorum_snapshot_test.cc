@@ -283,12 +283,14 @@ TEST(QuorumSnapshot, the_last_part_may_be_asked_for_again) {
 TEST(QuorumSnapshot, of_a_divided_copy_brings_its_ancestors_series) {
   SnapshotStore from, to;
   fill(from);
-  ASSERT_TRUE(from.engine->build(partition(1), {model::BlockKind::cut, {4}, from.log().commit}, "x", nullptr));
+  const auto attempt = id_of<model::AttemptId>(9);
+  ASSERT_TRUE(from.engine->build(partition(1), {model::BlockKind::cut, {4}, from.log().commit},
+                                 model::cut_payload(attempt), nullptr));
   from.run();
   const auto cut = from.log().end;
   ASSERT_TRUE(from.commit(cut.lsn.value));
-  ASSERT_TRUE(from.engine->divide_at(partition(1), cut, id_of<model::AttemptId>(9), "k2",
-                                     {partition(2), {2}, assignment(2)}, {partition(3), {3}, assignment(3)}, nullptr));
+  ASSERT_TRUE(from.engine->divide_at(partition(1), cut, attempt, "k2", {partition(2), {2}, assignment(2)},
+                                     {partition(3), {3}, assignment(3)}, nullptr));
   from.run();
   from.settle();
   ASSERT_TRUE(to.create_quorum(2, 5, {"", "k2"}));
