@@ -16,9 +16,10 @@
 namespace cantle::store {
 namespace {
 
-constexpr size_t kSlab = size_t{1} << 20;
-constexpr size_t kKeepUnsorted = 4096;  // room for that many is kept
-constexpr size_t kNodeBytes = 24;       // of a tree, an entry, about
+constexpr size_t kFirstSlab = size_t{16} << 10;  // each is twice the one before …
+constexpr size_t kSlab = size_t{1} << 20;        // … up to this
+constexpr size_t kKeepUnsorted = 4096;           // room for that many is kept
+constexpr size_t kNodeBytes = 24;                // of a tree, an entry, about
 
 // The first eight bytes as a number that orders as the bytes do.
 uint64_t prefix_of(std::string_view key) {
@@ -74,7 +75,7 @@ Arena::~Arena() {
 void* Arena::take(size_t size) {
   size = (size + 7) / 8 * 8;
   if (slabs_.empty() || used_ + size > slabs_.back().size) {
-    const size_t slab = std::max(size, kSlab);
+    const size_t slab = std::max(size, slabs_.empty() ? kFirstSlab : std::min(2 * slabs_.back().size, kSlab));
     void* data = ::mmap(nullptr, slab, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
     CHECK(data != MAP_FAILED);
     slabs_.push_back({static_cast<char*>(data), slab});

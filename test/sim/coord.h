@@ -85,6 +85,7 @@ class CoordService {
   // Observes the tree as committed, for tests and invariants.
   const Tree& tree() const { return leader_; }
   const std::string* value(const std::string& path) const;
+  int64_t zxid() const { return zxid_; }  // of the newest change of the tree
   // Writes without a session, for the set-up of a world: parents are made too.
   void put(const std::string& path, std::string value);
   // The same as any other change: followers see it when they see it.

@@ -188,7 +188,10 @@ bool QuorumWorld::at_rest(size_t p) {
 }
 
 void QuorumWorld::check() {
-  for (size_t p = 0; p < maps_.size(); ++p) check_electorate(p);
+  std::pair<int64_t, uint64_t> newest{coord.zxid(), 0};
+  for (const auto& map : maps_) newest.second += map->txnseq.value;
+  if (std::exchange(electorates_at_, newest) != newest)
+    for (size_t p = 0; p < maps_.size(); ++p) check_electorate(p);
   std::map<model::PartitionId, QuorumHost*> leading;
   for (auto& host : hosts) {
     if (!host->process.alive() || !host->node) continue;

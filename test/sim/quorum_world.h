@@ -231,6 +231,7 @@ class QuorumWorld {
   QuorumChaos chaos_;
   base::SeededRandom random_;
   std::vector<MapPtr> maps_;
+  std::pair<int64_t, uint64_t> electorates_at_;                   // by a change of the tree, or of the maps
   std::map<model::PartitionId, std::string> electorate_checked_;  // the government, as it was looked at
   bool driven_ = false, drivers_held_ = false;
   Process operator_;  // whoever drives what METADATA says is under way
