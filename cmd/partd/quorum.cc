@@ -91,13 +91,14 @@ void Quorum::perform(Begin& e) {
   r->name = e.table;
   r->distribution = coord::distribution(e.keyspace, e.table);
   proto::quorum::ReplicaSelf self;
-  self.who = {r->partition, r->assignment, self_, incarnation_, log->promised, model::token_of(log->end), log->whole};
+  self.who = {r->partition, r->assignment, self_, incarnation_, log->promised, model::token_of(log->end),
+              log->known,   log->hole};
   self.end = log->end;
   self.commit = log->commit;
   self.epochs = log->epochs;
   self.cuts = log->cuts;
   self.snapshot = engine_.refilled(e.copy.partition);
-  self.hole = log->hole;
+  self.gap = engine_.gap(e.copy.partition);
   base::log(Level::info, "replica",
             {{"table", e.table},
              {"partition", to_string(r->partition)},

@@ -226,6 +226,7 @@ class Quorum {
   void serve_commit(const rpc::Call& call);
   void serve_ack(const rpc::Call& call);
   void serve_outside(const rpc::Call& call);
+  void serve_blocks(const rpc::Call& call, rpc::Responder responder);
   void serve_snapshot(const rpc::Call& call, rpc::Responder responder);
 
   // quorum_client.cc
@@ -294,6 +295,7 @@ class Quorum {
   void perform(Replica& r, proto::quorum::SendOutside& e);
   void perform(Replica& r, proto::quorum::PullSnapshot& e);
   void perform(Replica& r, proto::quorum::InstallSnapshot& e);
+  void perform(Replica& r, proto::quorum::FetchBlocks& e);
   void perform(Replica& r, proto::quorum::MarkWhole& e);
   void perform(Replica& r, proto::quorum::Reply& e);
   void perform(Replica& r, proto::quorum::ReadSplit& e);

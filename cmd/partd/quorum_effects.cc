@@ -324,11 +324,35 @@ void Quorum::perform(Replica& r, InstallSnapshot&) {
       if (!status)
         rebuilt = base::fail(status.error());
       else if (log)
-        rebuilt = proto::QuorumReplica::Rebuilt{log->end, log->commit, log->epochs};
+        rebuilt = proto::QuorumReplica::Rebuilt{log->end, log->commit, log->epochs, log->cuts};
       to.machine->snapshot_installed(at(), std::move(rebuilt), out);
     });
   };
   if (const auto begun = engine_.install(r.partition, done); !begun) loop_.defer([done, begun] { done(begun); });
+}
+
+// --- blocks that cannot be read here ---------------------------------------------------------------
+
+void Quorum::perform(Replica& r, FetchBlocks& e) {
+  const auto filled = [this, gap = e.gap](
+                          Replica& to,
+                          const base::Result<std::string_view>& answer) -> base::Result<proto::QuorumReplica::Mended> {
+    if (!answer) return base::fail(answer.error());
+    TRY_ASSIGN(auto reply, wire::decode<model::QuorumBlocksReply>(*answer));
+    std::vector<model::Block> blocks;
+    for (auto& b : reply.blocks) {
+      TRY_ASSIGN(const auto header, wire::decode_header(b.header));
+      blocks.push_back({header, std::move(b.payload)});
+    }
+    TRY(engine_.mend(to.partition, gap, std::move(blocks)));
+    const auto log = engine_.quorum_log(to.partition);
+    if (!log) return base::fail(Code::cancelled, "its log is gone");
+    return proto::QuorumReplica::Mended{engine_.gap(to.partition), {log->end, log->commit, log->epochs, log->cuts}};
+  };
+  links_.call(e.from.server, "quorum.blocks", wire::encode(model::QuorumBlocks{envelope(r, e.from.assignment), e.gap}),
+              kGapTimeout, [this, id = r.assignment, number = e.number, filled](base::Result<std::string_view> answer) {
+                run(id, [&](Replica& to, Out& out) { to.machine->mended(at(), number, filled(to, answer), out); });
+              });
 }
 
 void Quorum::perform(Replica& r, MarkWhole&) {

@@ -1,6 +1,7 @@
 // Messages of other servers about quorum tables.
 #include "cmd/partd/quorum.h"
 #include "lib/base/log.h"
+#include "lib/wire/block.h"
 #include "lib/wire/codec.h"
 #include "lib/wire/pipe_block.h"
 
@@ -28,6 +29,7 @@ void Quorum::add_handlers(rpc::Server& server) {
   told("pipe.ack", &Quorum::serve_ack);
   told("quorum.outside", &Quorum::serve_outside);
   on("quorum.snapshot", &Quorum::serve_snapshot);
+  on("quorum.blocks", &Quorum::serve_blocks);
 }
 
 template <class Message>
@@ -124,6 +126,29 @@ void Quorum::serve_outside(const rpc::Call& call) {
   const auto message = decode<model::QuorumOutside>(call, nullptr);
   if (!message) return;
   if (auto* r = admit(message->envelope, nullptr)) run(*r, [&](Out& out) { r->machine->outside(at(), *message, out); });
+}
+
+// What is in the log, be it committed or not: whoever asks has had it, too.
+void Quorum::serve_blocks(const rpc::Call& call, rpc::Responder responder) {
+  const auto message = decode<model::QuorumBlocks>(call, &responder);
+  if (!message) return;
+  const auto* r = admit(message->envelope, &responder);
+  if (r == nullptr) return;
+  auto blocks = engine_.read_gap(r->partition, message->gap);
+  if (!blocks) return responder.fail(blocks.error());
+  model::QuorumBlocksReply reply;
+  for (auto& b : *blocks) {
+    auto& one = reply.blocks.emplace_back();
+    one.header.resize(wire::kBlockHeaderSize);
+    wire::encode_header(b.header, one.header.data());
+    one.payload = std::move(b.payload);
+  }
+  base::log(base::Level::notice, "blocks",
+            {{"partition", to_string(r->partition)},
+             {"for", message->envelope.from.name},
+             {"after_lsn", message->gap.after.lsn.value},
+             {"lsn", message->gap.upto.lsn.value}});
+  responder.ok(wire::encode(reply));
 }
 
 // Whoever has the copy may give it: there is nothing in it but what is committed.

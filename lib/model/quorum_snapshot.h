@@ -3,6 +3,7 @@
 //
 //   quorum.outside    a notification of the leader: you need a snapshot
 //   quorum.snapshot   the next part of one, please; pulled, part after part, from whoever has the copy
+//   quorum.blocks     some blocks of the log, please, which cannot be read here (lib/proto/quorum_mend.h)
 //
 // A snapshot is what one transaction of the answerer's index has: the records and the clients' series as the log up to
 // `at` makes them, nothing that is not committed. First come the records, in key order, then the series, by client.
@@ -24,6 +25,8 @@ namespace cantle::model {
 constexpr size_t kSnapshotSeriesMax = 4096;                    // windows in one part
 constexpr uint32_t kSnapshotPartBytes = uint32_t{1} << 20;     // asked for at a time
 constexpr uint32_t kSnapshotPartBytesMax = uint32_t{2} << 20;  // given at a time
+constexpr size_t kGapBytesMax = size_t{6} << 20;               // payloads of a gap's blocks
+constexpr size_t kGapBlocksMax = 4096;
 
 struct QuorumOutside {
   Envelope envelope;
@@ -66,6 +69,33 @@ struct QuorumSnapshotPart {
   std::string records;
   std::vector<SeriesRow> series;
   CANTLE_FIELDS(place, at, log_time_ms, epochs, records, series)
+};
+
+// What is missing of a log between the end of one block and the end of another. The checksum of the last one's header,
+// which covers the checksums of its payload and of the block before it, says what they are.
+struct LogGap {
+  LogPoint after, upto;
+  CANTLE_FIELDS(after, upto)
+  friend bool operator==(const LogGap&, const LogGap&) = default;
+};
+
+struct QuorumBlocks {
+  Envelope envelope;
+  LogGap gap;
+  CANTLE_FIELDS(envelope, gap)
+};
+
+struct LogBlock {
+  static constexpr size_t kListMax = kGapBlocksMax;
+  std::string header;  // its bytes (wire::encode_header)
+  std::string payload;
+  CANTLE_FIELDS(header, payload)
+};
+
+// All of them, in order.
+struct QuorumBlocksReply {
+  std::vector<LogBlock> blocks;
+  CANTLE_FIELDS(blocks)
 };
 
 }  // namespace cantle::model

@@ -45,7 +45,7 @@ std::vector<Vote> candidates(const model::Voters& voters, const std::vector<Vote
 Election::Election(Self self, Beacons& beacons)
     : self_(std::move(self)),
       beacons_(&beacons),
-      log_{self_.token, self_.whole, true},
+      log_{self_.token, self_.whole && !self_.hole, true},
       doubt_(!self_.whole && !MUTANT("damaged_trusts_its_promise")),
       promise_(self_.promised),
       highest_(self_.token.epoch) {

@@ -89,6 +89,7 @@ struct Self {
   model::Epoch promised;  // the log's newest seal
   model::LogToken token;  // there was a government of its epoch: what is older is not obeyed
   bool whole = true;      // false: a seal may be lost, too
+  bool hole = false;      // a block cannot be read: it votes, and does not lead before it has it
 };
 struct VersionedGovernment {
   model::Government government;

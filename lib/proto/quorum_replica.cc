@@ -33,10 +33,12 @@ QuorumReplica::QuorumReplica(const ReplicaSelf& self, Beacons& beacons, Gatherer
       gatherer_(gatherer),
       log_(self.end, self.commit, self.epochs, self.cuts),
       rebuild_(self.snapshot),
+      mend_(self.gap),
       election_(self.who, beacons),
       pipeline_(self.pipeline),
-      told_{self.who.token, self.who.whole, true},
-      hole_(self.hole) {}
+      told_{self.who.token, self.who.whole && !self.who.hole, true},
+      known_(self.who.whole),
+      hole_(self.who.hole) {}
 
 QuorumReplica::~QuorumReplica() = default;
 
@@ -155,6 +157,7 @@ void QuorumReplica::tick(Instant now, Out& out) {
   heal(out);
   Effects effects;
   rebuild_.tick(now, effects);
+  if (hole_) mend_.tick(now, others(), effects);
   pass(now, effects, out);
 }
 
@@ -173,9 +176,43 @@ void QuorumReplica::heal(Out& out) {
 void QuorumReplica::marked_whole(Instant now, const base::Status& status, Out& out) {
   marking_ = false;
   if (!status) return;
+  known_ = true;
+  log_whole(now, out);
+}
+
+void QuorumReplica::log_whole(Instant now, Out& out) {
+  if (!known_ || hole_ || told_.whole) return;
   out.emplace_back(Say{base::Level::notice, "whole", "nothing is missing from the log any more"});
   told_.whole = true;
   join(now, election_.step(now, told_), out);
+}
+
+// Whoever has, or is to have, this log.
+std::vector<model::Hop> QuorumReplica::others() const {
+  std::vector<model::Hop> all;
+  if (members_) all = members_->fed;
+  std::erase(all, self_);
+  return all;
+}
+
+// The pipe is opened for the log as it is now: while it had a hole none was.
+void QuorumReplica::mended(Instant now, uint64_t number, base::Result<Mended> log, Out& out) {
+  Effects effects;
+  base::Result<std::optional<model::LogGap>> next = std::optional<model::LogGap>();
+  if (log)
+    next = log->next;
+  else
+    next = base::fail(log.error());
+  const bool ours = mend_.fetched(now, number, next, others(), effects);
+  if (ours && log && hole_ && !rebuild_.installing()) {
+    follower_.leave(effects);
+    log_ = Log(log->log.end, log->log.commit, std::move(log->log.epochs), std::move(log->log.cuts));
+    hole_ = log->next.has_value();
+    if (!hole_) rebuild_.stop();
+  }
+  pass(now, effects, out);
+  tell_log(now, out);
+  log_whole(now, out);
 }
 
 // --- who votes -------------------------------------------------------------------------------------
@@ -295,7 +332,7 @@ void QuorumReplica::open(Instant now, CallId call, const model::PipeOpen& m, Out
   }
   Effects effects;
   if (hole_) {
-    rebuild_.told(now, {m.envelope.from, m.envelope.from_assignment}, effects);
+    if (!mend_.hopeful(now, others())) rebuild_.told(now, {m.envelope.from, m.envelope.from_assignment}, effects);
     pass(now, effects, out);
     out.emplace_back(AnswerOpen{call, damaged()});
     return;
@@ -479,14 +516,16 @@ void QuorumReplica::snapshot_installed(Instant now, base::Result<Rebuilt> log, O
   base::Status status = base::ok();
   if (log) {
     follower_.leave(effects);
-    log_ = Log(log->end, log->commit, std::move(log->epochs));
+    log_ = Log(log->end, log->commit, std::move(log->epochs), std::move(log->cuts));
     hole_ = false;
+    mend_.stop();
   } else {
     status = base::fail(log.error());
   }
   rebuild_.installed(now, status, effects);
   pass(now, effects, out);
   tell_log(now, out);
+  log_whole(now, out);
 }
 
 // --- clients ---------------------------------------------------------------------------------------

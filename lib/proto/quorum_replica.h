@@ -14,10 +14,10 @@
 //   call.
 //   * No message below the floor of the election changes anything; it is answered with the floor.
 //   * A read is allowed only while the lease holds and the epoch start is committed.
-//   * A replica with a hole in its log takes no part in the pipe before a snapshot has taken its place. One that was
-//   not
-//     whole is so again only when it has, by the word of a leader of its own new promise or a later one, all that was
-//     committed before that epoch: whatever it confirmed in an earlier life is among that, or counts no more (R16).
+//   * A replica with a hole in its log votes, and takes no other part before the missing blocks have come from another
+//     one, or a snapshot has taken the log's place. One that was not whole is so again only when it has, by the word of
+//     a leader of its own new promise or a later one, all that was committed before that epoch: whatever it confirmed
+//     in an earlier life is among that, or counts no more (R16).
 #pragma once
 
 #include <memory>
@@ -30,6 +30,7 @@
 #include "lib/proto/quorum_cut.h"
 #include "lib/proto/quorum_follower.h"
 #include "lib/proto/quorum_leader.h"
+#include "lib/proto/quorum_mend.h"
 #include "lib/proto/quorum_rebuild.h"
 
 namespace cantle::proto {
@@ -46,7 +47,8 @@ struct ReplicaSelf {
   std::vector<model::EpochStart> epochs;
   std::vector<model::CutMark> cuts{};
   Pipeline pipeline = Pipeline::chain;
-  bool hole = false;                // something in the log cannot be read: a snapshot has to take its place
+  // Something in the log cannot be read (who.hole): what, as far as another replica may have it.
+  std::optional<model::LogGap> gap{};
   model::SnapshotPlace snapshot{};  // how far one has come that is to take the copy's place
 };
 
@@ -54,8 +56,8 @@ using ReplicaEffect =
     std::variant<election::ReadGovernment, election::SwapGovernment, election::Seal, election::PutVote,
                  election::RemoveVote, election::ReadVotes, election::AskSuspect, election::SendRelease, Build, Take,
                  Truncate, Commit, SendOpen, SendCut, SendBlock, ForgetBlocks, SendCommit, SendOld, FindPoint,
-                 AnswerOpen, SendAck, Forward, Release, SendOutside, PullSnapshot, InstallSnapshot, MarkWhole, Reply,
-                 ReadSplit, AskAbort, Faulted, Say>;
+                 AnswerOpen, SendAck, Forward, Release, SendOutside, PullSnapshot, FetchBlocks, InstallSnapshot,
+                 MarkWhole, Reply, ReadSplit, AskAbort, Faulted, Say>;
 using ReplicaEffects = std::vector<ReplicaEffect>;
 
 struct ReplicaStatus {
@@ -118,9 +120,16 @@ class QuorumReplica {
     model::LogPoint end;
     model::Lsn commit;
     std::vector<model::EpochStart> epochs;
+    std::vector<model::CutMark> cuts{};
   };
   void snapshot_installed(base::Instant now, base::Result<Rebuilt> log, Out& out);
   void marked_whole(base::Instant now, const base::Status& status, Out& out);
+  // What is missing next, and the log as it is then; or why the blocks did not come.
+  struct Mended {
+    std::optional<model::LogGap> next;
+    Rebuilt log;
+  };
+  void mended(base::Instant now, uint64_t number, base::Result<Mended> log, Out& out);
 
   // --- a split (quorum_cut.h)
   // Its state in the installed map, each time that one is; and as an answer to ReadSplit.
@@ -168,6 +177,8 @@ class QuorumReplica {
   void stop_leading(base::Instant now, const std::string& why, Out& out);
   void tell_log(base::Instant now, Out& out);
   void heal(Out& out);
+  void log_whole(base::Instant now, Out& out);
+  std::vector<model::Hop> others() const;
   void reform_if_due(base::Instant now, Out& out);
   void leave(base::Instant now, const model::Voter& instead, const model::Voters& voters, Out& out);
   const quorum::Leader::PeerStatus* successor_of(const std::vector<quorum::Leader::PeerStatus>& peers) const;
@@ -185,6 +196,7 @@ class QuorumReplica {
   quorum::Log log_;
   quorum::Follower follower_{log_};
   quorum::Rebuild rebuild_;
+  quorum::Mend mend_;
   std::unique_ptr<quorum::Leader> leader_;
   std::vector<std::unique_ptr<quorum::Leader>> former_;  // whose last Build is not answered yet
   Election election_;
@@ -192,6 +204,7 @@ class QuorumReplica {
   quorum::Pipeline pipeline_;
   std::optional<quorum::Members> members_;
   election::LogState told_;
+  bool known_ = true;  // what it promised, and where its log ended, when it started
   bool hole_ = false, marking_ = false;
   base::Instant progress_at_{};  // the disk had nothing to do, or did something
   base::Instant elect_at_{}, led_from_{};

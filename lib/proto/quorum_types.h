@@ -156,6 +156,12 @@ struct PullSnapshot {
   uint64_t number = 0;
   model::SnapshotPlace place;
 };
+// The blocks of the gap, asked for and put into the store; answered with mended().
+struct FetchBlocks {
+  model::Hop from;
+  uint64_t number = 0;
+  model::LogGap gap;
+};
 struct InstallSnapshot {};  // answered with snapshot_installed()
 struct MarkWhole {};        // nothing is missing from the log any more; answered with marked_whole()
 
@@ -201,10 +207,10 @@ struct Say {
   std::string what, text;
 };
 
-using Effect =
-    std::variant<Build, Take, Truncate, Commit, SendOpen, SendCut, SendBlock, ForgetBlocks, SendCommit, SendOld,
-                 FindPoint, AnswerOpen, SendAck, Forward, Release, SendOutside, PullSnapshot, InstallSnapshot,
-                 MarkWhole, Reply, Serving, MetPromise, CannotLead, Accepted, ReadSplit, AskAbort, Faulted, Say>;
+using Effect = std::variant<Build, Take, Truncate, Commit, SendOpen, SendCut, SendBlock, ForgetBlocks, SendCommit,
+                            SendOld, FindPoint, AnswerOpen, SendAck, Forward, Release, SendOutside, PullSnapshot,
+                            FetchBlocks, InstallSnapshot, MarkWhole, Reply, Serving, MetPromise, CannotLead, Accepted,
+                            ReadSplit, AskAbort, Faulted, Say>;
 using Effects = std::vector<Effect>;
 
 }  // namespace cantle::proto::quorum

@@ -132,6 +132,15 @@ std::optional<QuorumLog> Engine::quorum_log(const model::PartitionId& partition)
 base::Result<model::ClientSeries> Engine::series(const model::PartitionId& partition, uint64_t client) {
   return impl_->series(partition, client);
 }
+std::optional<model::LogGap> Engine::gap(const model::PartitionId& partition) const { return impl_->gap(partition); }
+base::Status Engine::mend(const model::PartitionId& partition, const model::LogGap& gap,
+                          std::vector<model::Block> blocks) {
+  return impl_->mend(partition, gap, std::move(blocks));
+}
+base::Result<std::vector<model::Block>> Engine::read_gap(const model::PartitionId& partition,
+                                                         const model::LogGap& gap) {
+  return impl_->read_gap(partition, gap);
+}
 base::Result<std::vector<model::Block>> Engine::read_log(const model::PartitionId& partition, model::Lsn from,
                                                          size_t bytes_max) {
   return impl_->read_log(partition, from, bytes_max);

@@ -163,9 +163,10 @@ struct EngineStatus {
   uint64_t backlog_bytes = 0;  // of the journal, not in the index yet
   uint64_t appended_blocks = 0, appended_bytes = 0, syncs = 0, applied_records = 0;
   uint64_t freeing_extents = 0, trash_tenures = 0;
-  uint64_t lost_places = 0;  // damaged blocks that were marked lost
-  uint64_t tail_bytes = 0;   // of quorum tables: payloads in memory that are not committed
-  uint64_t cut_blocks = 0;   // that were cut from quorum tables' logs, and lie in the trash
+  uint64_t lost_places = 0;    // damaged blocks that were marked lost
+  uint64_t mended_blocks = 0;  // of quorum tables, that came from another replica
+  uint64_t tail_bytes = 0;     // of quorum tables: payloads in memory that are not committed
+  uint64_t cut_blocks = 0;     // that were cut from quorum tables' logs, and lie in the trash
   Space disk;
   IndexSpace index;
   size_t snapshots = 0;     // of quorum tables' copies that are open for others
@@ -192,6 +193,8 @@ struct QuorumLog {
   // False: a block above what is applied cannot be read, or may be missing. `end` is where the chain goes on behind it.
   bool whole = true;
   bool hole = false;  // such a block is known, or something is missing: no more is committed here
+  // False: what was promised, or where the log ended, may be among what cannot be read (R16).
+  bool known = true;
 };
 
 class Engine {
@@ -297,6 +300,16 @@ class Engine {
   // end. not_found: older than what is retained; unavailable: that is being looked up, ask again; corrupt: damaged.
   base::Result<std::vector<model::Block>> read_log(const model::PartitionId& partition, model::Lsn from,
                                                    size_t bytes_max);
+  // What is missing next in the log, of what another replica may have (R16). Nothing: nothing is, or no more than a
+  // snapshot can help.
+  std::optional<model::LogGap> gap(const model::PartitionId& partition) const;
+  // Fills it with all its blocks: what is committed of them becomes visible. They stay in memory until they are
+  // applied: a server that dies before asks for them again. conflict: another thing, or nothing, is missing; malformed,
+  // diverged: these are not they.
+  base::Status mend(const model::PartitionId& partition, const model::LogGap& gap, std::vector<model::Block> blocks);
+  // The blocks of such a gap of another replica's, as they are in this log. not_found: they are not; too_large: more
+  // than kGapBytesMax; corrupt, unavailable: as read_log().
+  base::Result<std::vector<model::Block>> read_gap(const model::PartitionId& partition, const model::LogGap& gap);
   // Of the block that ends there. Nothing: none does, or it cannot be told (read_log() says which).
   std::optional<model::LogPoint> point_at(const model::PartitionId& partition, model::Lsn lsn);
 

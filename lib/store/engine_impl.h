@@ -48,6 +48,7 @@ struct TailBlock {
   std::string payload;  // empty where `held` is not set: it is read again
   bool held = false;
   bool damaged = false;  // only its header could be read
+  bool mended = false;   // it came from another replica: `held`, and in no file
   model::LogPoint end() const { return point_of(frame.header); }
 };
 
@@ -223,6 +224,9 @@ struct Engine::Impl {
   void gather_rows(Pending& half);  // of quorum logs, for the half that is about to be applied
   void rows_applied(const Pending& half);
   bool rows_due() const;
+  std::optional<model::LogGap> gap(const model::PartitionId& partition) const;
+  base::Status mend(const model::PartitionId& partition, const model::LogGap& gap, std::vector<model::Block> blocks);
+  base::Result<std::vector<model::Block>> read_gap(const model::PartitionId& partition, const model::LogGap& gap);
   base::Result<std::vector<model::Block>> read_log(const model::PartitionId& partition, model::Lsn from,
                                                    size_t bytes_max);
   base::Result<std::optional<model::LogPoint>> find_point(Log& log, model::Lsn lsn);
@@ -397,7 +401,7 @@ struct Engine::Impl {
   bool read_only = false, index_full = false, low_space = false;
   std::string read_only_reason;
   bool background_busy = false;
-  uint64_t lost_places = 0;
+  uint64_t lost_places = 0, mended_blocks = 0;
 
   size_t quorum_logs = 0;  // of `live`
   uint64_t tail_held = 0;  // payload bytes

@@ -348,6 +348,7 @@ EngineStatus Engine::Impl::status() const {
         std::any_of(row.pieces.begin(), row.pieces.end(), [](const Piece& p) { return p.freeing(); }) ? 1 : 0;
   for (const auto& [id, row] : others) s.trash_tenures += row.state == RowState::trash ? 1 : 0;
   s.lost_places = lost_places;
+  s.mended_blocks = mended_blocks;
   s.tail_bytes = tail_held;
   s.cut_blocks = cut_blocks;
   s.disk = space;

@@ -314,7 +314,8 @@ void Replay::quorum_damage(Log& log, const DamagedPlace& place, const std::optio
   if (one && whose->header.partition != log.row.partition) return;
   const bool block = one && is_log_block(whose->header.kind);
   if (block && whose->header.last() <= log.end.lsn) return;
-  doubt(log, place.to.sequence);
+  // It is no seal, and it is known where the log ends: only its bytes are missing.
+  if (!block || before_of(whose->header) != log.end) doubt(log, place.to.sequence);
   if (!block) return;
   const auto& h = whose->header;
   q.hole = true;

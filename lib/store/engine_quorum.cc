@@ -364,7 +364,7 @@ void Engine::Impl::cut_durable(Log& log, const Frame& frame) {
     if (block.held) tail_held -= length;
     block.payload = {};
     block.held = false;
-    if (!block.damaged) blocks.push_back(std::move(block));
+    if (!block.damaged && !block.mended) blocks.push_back(std::move(block));
     q.tail.pop_back();
   }
   if (q.tail.empty()) q.hole = false;
@@ -437,6 +437,10 @@ base::Status Engine::Impl::put_tail(Log& log, const TailBlock& block, uint64_t t
     TRY_ASSIGN(again, payload_of(block));
   }
   const std::string& payload = block.held ? block.payload : again;
+  if (block.mended) {
+    put_records(log, payload, nullptr, time_ms);
+    return ok();
+  }
   auto& segment = segments[block.frame.at.segment];
   if (segment.files.empty() || segment.files.back().lock() != block.file) segment.files.push_back(block.file);
   const PayloadPlace place{block.file, block.frame.at.offset + kFrameAndHeader, payload.data()};
@@ -481,6 +485,7 @@ std::optional<QuorumLog> Engine::Impl::quorum_state(const model::PartitionId& pa
   out.cuts = q.cuts.marks();
   out.whole = log->row.whole && !q.hole;
   out.hole = q.hole || q.empty;
+  out.known = log->row.whole;
   return out;
 }
 

@@ -355,7 +355,7 @@ void Engine::Impl::installed(Log& log, const TenureRow& row) {
   auto& q = *log.quorum;
   std::vector<TailBlock> left;
   for (auto& block : q.tail)
-    if (!block.damaged) left.push_back(std::move(block));
+    if (!block.damaged && !block.mended) left.push_back(std::move(block));
   base::log(base::Level::notice, "rebuilt",
             {{"partition", model::to_string(row.partition)},
              {"ended_at_lsn", log.end.lsn.value},

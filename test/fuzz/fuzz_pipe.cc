@@ -53,6 +53,8 @@ void messages(std::string_view bytes) {
   decode_twice<model::QuorumOutside>(bytes);
   decode_twice<model::QuorumSnapshot>(bytes);
   decode_twice<model::QuorumSnapshotPart>(bytes);
+  decode_twice<model::QuorumBlocks>(bytes);
+  decode_twice<model::QuorumBlocksReply>(bytes);
   decode_twice<model::Government>(bytes);
 }
 

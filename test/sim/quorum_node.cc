@@ -115,15 +115,16 @@ void QuorumNode::perform(proto::quorum_tables::Begin& e) {
   r.assignment = e.copy.assignment;
   r.region = e.copy.region;
   ReplicaSelf self;
-  self.who = {r.id,      r.assignment, host_.id, dir_->identity().incarnation, log->promised, model::token_of(log->end),
-              log->whole};
+  self.who = {
+      r.id,       r.assignment, host_.id, dir_->identity().incarnation, log->promised, model::token_of(log->end),
+      log->known, log->hole};
   self.end = log->end;
   self.commit = log->commit;
   self.epochs = log->epochs;
   self.cuts = log->cuts;
   self.pipeline = world_.chaos().pipeline;
   self.snapshot = engine_->refilled(e.copy.partition);
-  self.hole = log->hole;
+  self.gap = engine_->gap(r.id);
   world_.scheduler.note("replica", host_.id.name, r.partition, log->end.epoch.value, log->end.lsn.value,
                         log->commit.value, log->promised.value);
   r.machine = std::make_unique<proto::QuorumReplica>(self, *beacons_, r);
@@ -329,6 +330,13 @@ void QuorumNode::serve(const std::any& request, Network::Reply reply) {
       if (part) return reply(std::any(std::move(*part)));
       reply(base::fail(part.error()));
     });
+  }
+  if (const auto* m = std::any_cast<model::QuorumBlocks>(&request)) {
+    auto* r = find(m->envelope.partition);
+    if (r == nullptr || m->envelope.to_assignment != r->assignment) return;
+    auto blocks = engine_->read_gap(r->id, m->gap);
+    if (blocks) return reply(std::any(std::move(*blocks)));
+    return reply(base::fail(blocks.error()));
   }
   if (const auto* m = std::any_cast<QuorumWrite>(&request)) {
     auto* r = route(m->partition, m->ops[0].key, reply);
@@ -729,7 +737,7 @@ void QuorumNode::perform(Replica& r, InstallSnapshot&) {
     base::Result<proto::QuorumReplica::Rebuilt> rebuilt = base::fail(Code::unavailable, "");
     if (status) {
       const auto log = engine_->quorum_log(r.id);
-      rebuilt = proto::QuorumReplica::Rebuilt{log->end, log->commit, log->epochs};
+      rebuilt = proto::QuorumReplica::Rebuilt{log->end, log->commit, log->epochs, log->cuts};
       world_.scheduler.note("rebuilt", host_.id.name, r.partition, log->end.epoch.value, log->end.lsn.value,
                             log->promised.value);
       ++host_.rebuilt;
@@ -739,6 +747,22 @@ void QuorumNode::perform(Replica& r, InstallSnapshot&) {
     run(r, [&](Out& out) { r.machine->snapshot_installed(at(), std::move(rebuilt), out); });
   };
   if (const auto begun = engine_->install(r.id, done); !begun) host_.process.post([done, begun] { done(begun); });
+}
+
+void QuorumNode::perform(Replica& r, FetchBlocks& e) {
+  const auto filled = [this, &r,
+                       gap = e.gap](const Network::Answer& answer) -> base::Result<proto::QuorumReplica::Mended> {
+    if (!answer) return base::fail(answer.error());
+    TRY(engine_->mend(r.id, gap, std::any_cast<const std::vector<model::Block>&>(*answer)));
+    const auto log = engine_->quorum_log(r.id);
+    world_.scheduler.note("mended", host_.id.name, r.partition, gap.after.lsn.value, gap.upto.lsn.value);
+    ++host_.mended;
+    return proto::QuorumReplica::Mended{engine_->gap(r.id), {log->end, log->commit, log->epochs, log->cuts}};
+  };
+  world_.network.call(host_.process, address(e.from.server), model::QuorumBlocks{envelope(r, e.from.assignment), e.gap},
+                      kGapTimeout, [this, &r, number = e.number, filled](const Network::Answer& answer) {
+                        run(r, [&](Out& out) { r.machine->mended(at(), number, filled(answer), out); });
+                      });
 }
 
 void QuorumNode::perform(Replica& r, MarkWhole&) {

@@ -148,6 +148,7 @@ class QuorumNode {
   void perform(Replica& r, proto::quorum::SendOutside& e);
   void perform(Replica& r, proto::quorum::PullSnapshot& e);
   void perform(Replica& r, proto::quorum::InstallSnapshot& e);
+  void perform(Replica& r, proto::quorum::FetchBlocks& e);
   void perform(Replica& r, proto::quorum::MarkWhole& e);
   void perform(Replica& r, proto::quorum::Reply& e);
   void perform(Replica& r, proto::quorum::ReadSplit& e);

@@ -87,6 +87,7 @@ struct QuorumHost {
   Process process;
   uint64_t starts = 0;
   size_t rebuilt = 0;                              // copies whose place a snapshot took
+  size_t mended = 0;                               // gaps of logs that were filled
   std::map<model::TableUuid, model::TxnSeq> seen;  // in its state file
   std::unique_ptr<QuorumNode> node;
 };
