@@ -197,6 +197,22 @@ void Engine::Impl::expire_snapshots() {
 
 // --- filling anew ---------------------------------------------------------------------------------
 
+namespace {
+
+// The log that goes on at the snapshot's point begins with what the part says of it.
+base::Status check_beginning(const QuorumSnapshotPart& part) {
+  const auto& epochs = part.epochs;
+  if (epochs.empty()) return base::fail(Code::invalid, "a part of a snapshot that was not begun");
+  for (size_t n = 1; n < epochs.size(); n++)
+    if (epochs[n].epoch <= epochs[n - 1].epoch || epochs[n].first <= epochs[n - 1].first)
+      return base::fail(Code::invalid, "a snapshot whose epochs do not ascend");
+  if (epochs.front().first.value == 0 || epochs.back().epoch != part.at.epoch || epochs.back().first > part.at.lsn)
+    return base::fail(Code::invalid, "a snapshot whose epochs are of another log");
+  return ok();
+}
+
+}  // namespace
+
 base::Status Engine::Impl::refill(const model::PartitionId& partition, QuorumSnapshotPart part, Done done) {
   TRY_ASSIGN(Log * log, quorum_log_of(partition));
   if (failed || closing || !log->open) return base::fail(Code::unavailable, "this copy takes no more writes");
@@ -207,7 +223,7 @@ base::Status Engine::Impl::refill(const model::PartitionId& partition, QuorumSna
   for (const auto& row : part.series) TRY(decode_series_row(row.window));
   const auto& known = log->row.refill;
   const bool begins = !known || known->place.snapshot != part.place.snapshot;
-  if (begins && part.epochs.empty()) return base::fail(Code::invalid, "a part of a snapshot that was not begun");
+  if (begins) TRY(check_beginning(part));
   if (!log->indexed) return base::fail(later(Code::unavailable, "the index does not have this copy yet"));
   struct Result {
     TenureRow row;
@@ -332,6 +348,7 @@ void Engine::Impl::install_now(const std::shared_ptr<Log>& log, Done done) {
         q.highest = std::max({q.highest, highest, refill.at.epoch});
         q.commit = refill.at.lsn;
         q.epochs = refill.epochs;
+        q.cuts.clear();  // those of the old log; a snapshot is of a log that ends in none (may_give_snapshot)
         q.begins = begins;
         q.log_time_ms = refill.log_time_ms;
         q.set_from({});
@@ -369,6 +386,7 @@ void Engine::Impl::installed(Log& log, const TenureRow& row) {
   q.index = {};
   q.learned = true;
   q.epochs = EpochTable(row.quorum->epochs);
+  q.cuts = model::CutTable(row.quorum->cuts);
   if (MUTANT("install_forgets_promise")) q.promised = q.sealed = {};
   q.highest = row.quorum->highest;
   q.commit = row.applied.lsn;

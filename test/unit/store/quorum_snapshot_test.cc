@@ -192,6 +192,27 @@ TEST(QuorumSnapshot, never_takes_the_place_of_a_log_that_goes_further) {
   EXPECT_EQ(to.log().end.lsn.value, from.log().end.lsn.value + 1);
 }
 
+// A cut of the old log that nobody committed would park whoever leads with the new one, and end the parent at a block
+// that no log has.
+TEST(QuorumSnapshot, takes_the_place_of_a_log_that_ends_in_a_cut_and_ends_in_none) {
+  SnapshotStore from, to;
+  fill(from);
+  to.begin();
+  const auto payload = model::cut_payload(id_of<model::AttemptId>(9));
+  ASSERT_TRUE(to.engine->build(partition(1), {model::BlockKind::cut, {1}, to.log().commit}, payload, nullptr));
+  to.run();
+  ASSERT_TRUE(model::CutTable(to.log().cuts).open());
+  to.pull(from);
+  ASSERT_TRUE(to.install());
+  for (int life = 0; life < 2; life++) {
+    EXPECT_TRUE(to.log().cuts.empty());
+    to.lose_power();
+  }
+  to.copy_log_from(from);
+  expect_same(from, to);
+  EXPECT_TRUE(to.log().cuts.empty());
+}
+
 TEST(QuorumSnapshot, parts_that_do_not_belong_together_are_refused) {
   SnapshotStore from, to;
   fill(from);
@@ -201,6 +222,16 @@ TEST(QuorumSnapshot, parts_that_do_not_belong_together_are_refused) {
   ASSERT_TRUE(second);
   EXPECT_EQ(to.refill(*second).error().code, Code::invalid) << "it has not begun";
   EXPECT_EQ(to.install().error().code, Code::invalid);
+  ASSERT_GT(first->epochs.size(), 1U);
+  for (const auto& epochs : {std::vector<model::EpochStart>{},
+                             {first->epochs.back(), first->epochs.front()},
+                             {first->epochs.front()},
+                             {{first->epochs.back().epoch, {first->at.lsn.value + 1}}},
+                             {{{1}, {0}}, first->epochs.back()}}) {
+    auto other = *first;
+    other.epochs = epochs;
+    EXPECT_EQ(to.refill(other).error().code, Code::invalid);
+  }
   ASSERT_TRUE(to.refill(*first));
   auto wrong = *second;
   wrong.at.lsn.value++;
