@@ -145,7 +145,8 @@ void Engine::Impl::read_snapshot(const model::PartitionId& partition, const Snap
   auto found = find_snapshot(partition, place.snapshot);
   if (!found)
     return parts.executor.defer(guarded([done = std::move(done), e = found.error()] { done(base::fail(e)); }));
-  const auto [number, snapshot] = *found;
+  const uint64_t number = found->first;
+  auto* snapshot = found->second;
   snapshot->asked = parts.clock.now();
   snapshot->reading = true;
   struct Work {
