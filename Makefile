@@ -223,6 +223,7 @@ TIDY := $(patsubst %.cc,build/tidy/%.ok,$(filter lib/%.cc cmd/%.cc,$(SOURCES)))
 lint: deps ## formatting, clang-tidy, shellcheck, man pages, layering
 	@clang-format --dry-run -Werror $(SOURCES)
 	@test/lint/layers.sh
+	@test/lint/mutants.sh
 	@shellcheck -x $(SHELL_SOURCES)
 	@for p in man/*.[1-8]; do mandoc -T lint -W warning $$p; done
 	@$(MAKE) --no-print-directory -j2 tidy
