@@ -11,9 +11,14 @@
 //   txnseq: 12                   of the map that the voters are of
 //   government_version: 7        applied only to exactly this one
 //   government_epoch: 4
-//   stay: p1/0/9c1d…/4-1200-0f00ba12/1180/5 …   server, slot, assignment, log end, commit, promise of each that votes
-//   then gone: p2 p3 epoch: 6                     of the new government loss: possible               none, possible,
-//   certain end: 4-1200-0f00ba12         of the best log that stays lost_committed: 0 lost_unknown: 0
+//   stay: p1/0/9c1d…/4-1200-0f00ba12/1180/5 …
+//                                server, slot, assignment, log end, commit, promise of each that votes then
+//   gone: p2 p3
+//   epoch: 6                     of the new government
+//   loss: possible               none, possible, certain
+//   end: 4-1200-0f00ba12         of the best log that stays
+//   lost_committed: 0
+//   lost_unknown: 0
 //
 // Lines that begin with # are for people.
 #pragma once
