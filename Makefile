@@ -200,13 +200,13 @@ FUZZERS := $(patsubst test/fuzz/%.cc,%,$(wildcard test/fuzz/fuzz_*.cc))
 FUZZ_SECONDS ?= 300
 FUZZ_SOURCES := $(wildcard lib/base/*.cc lib/model/*.cc lib/wire/*.cc lib/store/*.cc lib/io/*.cc lib/rpc/*.cc)
 FUZZ_SOURCES += $(addprefix lib/client/,split_plan.cc json.cc $(notdir $(wildcard lib/client/format*.cc))) lib/daemon/json.cc
-FUZZ_SOURCES += $(wildcard lib/coord/layout*.cc) lib/coord/recovery_text.cc
+FUZZ_SOURCES += $(wildcard lib/coord/layout*.cc) lib/coord/recovery_text.cc $(addprefix lib/proto/,quorum_recovery.cc quorum_log.cc)
 FUZZ_OBJ := build/fuzz/obj
 .PRECIOUS: $(FUZZ_OBJ)/%.o
 $(FUZZ_OBJ)/%.o: %.cc
 	@mkdir -p $(@D)
 	@echo "  FUZZ  $<"
-	@clang++ $(CPPFLAGS) -std=c++20 -O1 -g -pthread -fsanitize=fuzzer-no-link,address,undefined -MMD -MP -c $< -o $@
+	@$(CCACHE) clang++ $(CPPFLAGS) -std=c++20 -O1 -g1 -pthread -fsanitize=fuzzer-no-link,address,undefined -MMD -MP -c $< -o $@.$$$$.o -MF $(@:.o=.d) -MT $@ && mv $@.$$$$.o $@
 build/fuzz/bin/%: $(FUZZ_OBJ)/test/fuzz/%.o $(patsubst %.cc,$(FUZZ_OBJ)/%.o,$(FUZZ_SOURCES))
 	@mkdir -p $(@D)
 	@clang++ -fsanitize=fuzzer,address,undefined -pthread $^ $(LDLIBS) -o $@
@@ -253,4 +253,4 @@ install: all ## install to PREFIX and SYSCONFDIR, below DESTDIR
 clean: ## remove what was built
 	rm -rf build
 
--include $(shell find $(B)/obj -name '*.d' 2>/dev/null)
+-include $(shell find $(B)/obj $(FUZZ_OBJ) -name '*.d' 2>/dev/null)
