@@ -159,7 +159,7 @@ $(B)/test/%: $(B)/obj/test/tools/%.o $(ALL_ARCHIVES) $(call archive,support)
 
 test-build: all $(TEST_PROGRAMS) $(TEST_TOOLS)
 # Seeds of each simulation in `make test`.
-TEST_SEEDS := 1000
+TEST_SEEDS := 2000
 test: deps ## everything but the long tests; ends with N passed, N failed, N skipped
 	@$(MAKE) --no-print-directory -j2 test-build
 	@test/run.sh $(B) unit models sim:$(TEST_SEEDS) conformance bats:'!slow' faults:'!slow'
@@ -179,7 +179,7 @@ test-long: deps ## the long tests: many seeds, mutants, sanitizers, faults
 	@$(MAKE) --no-print-directory -j2 test-build
 	@$(MAKE) --no-print-directory -j2 TESTING=1 all build/release-testing/test/sim
 	@$(build_san)
-	@SUITE_TIMEOUT=14400 BATS_TEST_TIMEOUT=1800 test/run.sh $(B) models:long sim:20000 bats:slow faults:slow \
+	@SUITE_TIMEOUT=14400 BATS_TEST_TIMEOUT=1800 test/run.sh $(B) models:long sim:100000 bats:slow faults:slow \
 	  build/release-testing mutants $(SAN_SUITES)
 test-san: deps ## what is run with sanitizers, with both sorts of them (SAN=thread: with one)
 	@$(build_san)

@@ -6,7 +6,7 @@
 # DIR is a build directory (build/release): what has a slash in it. SUITE is one of
 #   unit            every DIR/test/unit_*
 #   models[:long]   the exhaustive models of protocol rules; long: with wider bounds
-#   sim[:SEEDS]     the simulation, with that many seeds
+#   sim[:SEEDS]     the simulation, with that many seeds; narrow ones with a quarter of that, 2,000 at most
 #   mutants         the simulation's mutants (a TESTING=1 build)
 #   conformance     the coordination backends
 #   bats[:FILTER]   test/bats/*.bats;  faults[:FILTER]  test/faults/*.bats; FILTER is a tag expression
@@ -104,7 +104,7 @@ for suite in "$@"; do
   case $kind in
     unit) for t in "$dir"/test/unit_*; do [[ -x $t && $t != *.* ]] && gtest "$(basename "$t")" "$t" --gtest_color=no; done ;;
     models) MODELS=$arg gtest models "$dir/test/models" --gtest_color=no ;;
-    sim) SEEDS=${arg:-1000} gtest sim "$dir/test/sim" --gtest_color=no ;;
+    sim) SEEDS=${arg:-1000} NARROW_SEEDS=$((${arg:-1000} < 8000 ? ${arg:-1000} / 4 : 2000)) gtest sim "$dir/test/sim" --gtest_color=no ;;
     mutants) gtest mutants "$dir/test/sim" --mutants ;;
     conformance) gtest conformance "$dir/test/conformance" --gtest_color=no ;;
     bats | faults) bats_dir "$kind" "test/$kind" "$arg" ;;

@@ -62,7 +62,7 @@ Verdict run_late_maps(uint64_t seed) {
 const Simulation late("quorum_split_late", run_late_maps);
 
 TEST(SimQuorum, who_has_not_heard_of_a_split_answers_nothing_that_is_old) {
-  run_seeds("quorum_split_late", 50, run_late_maps);
+  run_seeds("quorum_split_late", narrow(50), run_late_maps);
 }
 
 TEST(SimQuorum, nothing_is_lost_by_splits_whatever_goes_wrong) { run_seeds("quorum_splits", 300, run_quorum_splits); }

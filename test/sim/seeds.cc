@@ -156,7 +156,10 @@ uint64_t jobs_for(uint64_t count) {
 
 }  // namespace
 
-uint64_t seeds_to_run(const SeedCount& count) { return std::min(number_from("SEEDS", count.usual), count.most); }
+uint64_t seeds_to_run(const SeedCount& count) {
+  const auto seeds = number_from("SEEDS", count.usual);
+  return count.narrow ? std::min(seeds, number_from("NARROW_SEEDS", kNarrowSeeds)) : seeds;
+}
 
 void run_seeds(const char* what, const SeedCount& seeds, const RunSeed& run) {
   const bool one = std::getenv("SEED") != nullptr;

@@ -7,11 +7,10 @@
 //
 //   run_seeds("push in no log", narrow(20), …);       // SEEDS counts for it up to kNarrowSeeds
 //
-// Environment: SEED=17 runs that one alone; SEEDS=20000 how many, of a narrow simulation at most kNarrowSeeds; FIRST=1
-// the first; TRACE=1 prints events; FAILURES=3 how many to show, a process; JOBS=n processes (otherwise one a
-// processor), each with every n-th seed.
-// Every kTwiceEvery-th seed is run twice and must give the same trace hash. A failure prints the seed
-// and the command that repeats it; after the first kFailuresShown a process ends.
+// Environment: SEED=17 runs that one alone; SEEDS=20000 how many, of a narrow simulation at most kNarrowSeeds, or
+// NARROW_SEEDS=500; FIRST=1 the first; TRACE=1 prints events; FAILURES=3 how many to show, a process; JOBS=n processes
+// (otherwise one a processor), each with every n-th seed. Every kTwiceEvery-th seed is run twice and must give the same
+// trace hash. A failure prints the seed and the command that repeats it; after the first kFailuresShown a process ends.
 #pragma once
 
 #include <cstdint>
@@ -32,10 +31,11 @@ using RunSeed = std::function<Verdict(uint64_t seed)>;
 // world, so that its seeds differ in little, and more of them than that find nothing.
 constexpr uint64_t kNarrowSeeds = 2000;
 struct SeedCount {
-  SeedCount(uint64_t usual_, uint64_t most_ = UINT64_MAX) : usual(usual_), most(most_) {}
-  uint64_t usual, most;
+  SeedCount(uint64_t usual_, bool narrow_ = false) : usual(usual_), narrow(narrow_) {}
+  uint64_t usual;
+  bool narrow;
 };
-inline SeedCount narrow(uint64_t usual) { return {usual, kNarrowSeeds}; }
+inline SeedCount narrow(uint64_t usual) { return {usual, true}; }
 uint64_t seeds_to_run(const SeedCount& count);
 
 // Runs the seeds and reports failures to GoogleTest; prints seeds per second.
