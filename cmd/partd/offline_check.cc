@@ -21,6 +21,15 @@ base::Result<store::ContentHash> content_of(store::DirectReader& reader, const s
 
 namespace {
 
+std::string_view op_word(model::Op op) {
+  switch (op) {
+    case model::Op::put: return "put";
+    case model::Op::del: return "del";
+    case model::Op::none: break;
+  }
+  return "none";
+}
+
 std::string_view kind_word(model::BlockKind kind) {
   switch (kind) {
     case model::BlockKind::data: return "data";
@@ -196,7 +205,7 @@ base::Result<int> dump_journal(const Offline& what) {
     model::RecordView r;
     for (uint64_t lsn = h.first.value; in.next(r); lsn++)
       out.row({to_string(f.at), f.group, "record", to_string(h.partition), h.epoch.value, lsn, lsn, daemon::Missing{},
-               daemon::Bytes{std::string(r.key)}, r.op == model::Op::del ? "del" : "put", to_string(r.version),
+               daemon::Bytes{std::string(r.key)}, op_word(r.op), to_string(r.version),
                r.value.size()});
     return in.status();
   };

@@ -97,7 +97,10 @@ proto::quorum::Judged Quorum::gather(Replica& r, proto::quorum::RequestId id, co
     return {0, 0, repeat->after, true};
   }
   const auto& fresh = std::get<proto::quorum::NewWrite>(verdict);
-  request.verdict = fresh.outcome;
+  if (fresh.refused)
+    request.verdict = *fresh.refused;
+  else
+    request.verdict = fresh.outcome;
   auto& payload = r.batches[batch];
   const auto before = payload.size();
   for (const auto& record : fresh.records) wire::append_record(payload, record);

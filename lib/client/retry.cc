@@ -59,6 +59,7 @@ Duration Attempts::backoff(base::Random& random) {
 
 base::Error Attempts::answer(const base::Error& last) const {
   if (!maybe_happened_ || last.code == Code::outcome_unknown) return last;
+  if (repeatable_ && last.code == Code::condition_failed) return last;
   base::Error unknown(Code::outcome_unknown, "an earlier attempt may have happened; the last said " + to_string(last));
   if (version_) unknown.detail = to_string(*version_);
   return unknown;

@@ -10,7 +10,8 @@
 //
 // Invariants
 //   * Once an attempt may have happened, the answer is a success or OUTCOME_UNKNOWN, never "it did not happen":
-//     a later refusal says nothing about the earlier attempt (S27).
+//     a later refusal says nothing about the earlier attempt (S27). But that a numbered one's condition did not hold
+//     is remembered with its number (lib/model/series.h): that is so of every attempt.
 //   * A write whose version is known is only ever repeated with that version, and a numbered one with its number
 //     (idempotent).
 //   * There is no retry whose delay would end past the deadline.

@@ -9,6 +9,7 @@
 //     no server that remembers it.
 #pragma once
 
+#include <algorithm>
 #include <utility>
 
 #include "lib/client/flow.h"
@@ -39,7 +40,8 @@ class WriteFlow : public Flow {
       request.client = number_->client;
       request.series = number_->series;
       request.series_low = client_.lanes_.low(*number_);
-      request.age_ms = static_cast<uint64_t>(base::to_ms(client_.loop_.now() - sent_));
+      const auto age_ms = static_cast<uint64_t>(base::to_ms(client_.loop_.now() - sent_));
+      request.age_ms = std::max<uint64_t>(age_ms, attempts_.maybe_happened() ? 1 : 0);  // it says that, too
     }
     return wire::encode(request);
   }

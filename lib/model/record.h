@@ -19,7 +19,8 @@ constexpr size_t kValueMax = size_t{1} << 20;  // bytes
 constexpr size_t kBlockMax = size_t{4} << 20;  // bytes of payload in one block
 constexpr size_t kBatchRecordsMax = 10000;     // records in one batch request
 
-enum class Op : uint8_t { put = 1, del = 2 };
+// none: it changes nothing; all it says is what was answered to whom (lib/model/series.h). In quorum tables.
+enum class Op : uint8_t { put = 1, del = 2, none = 3 };
 
 struct Record {
   Op op = Op::put;

@@ -23,8 +23,12 @@ base::Result<WriteOutcome> outcome_of(const RecordView& r) {
   WriteOutcome out;
   out.epoch = quorum_epoch(r.version);
   out.lsn = quorum_lsn(r.version);
+  const bool refused = (r.flags & kResultBits) == static_cast<uint8_t>(ResultKind::refused);
+  if (refused != (r.op == Op::none) || (refused && (r.client == 0 || !r.value.empty())))
+    return fail(Code::malformed, "a record that changes nothing, and does not say what was refused");
   switch (r.flags & kResultBits) {
     case static_cast<uint8_t>(ResultKind::place): return out;
+    case static_cast<uint8_t>(ResultKind::refused): out.kind = ResultKind::refused; return out;
     case static_cast<uint8_t>(ResultKind::number): {
       const auto number = parse_number(r.value);
       if (r.op != Op::put || !number) return fail(Code::malformed, "a record whose value should be a number");

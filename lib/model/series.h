@@ -40,7 +40,8 @@ constexpr uint64_t kSeriesAgeMaxMs = kSeriesExpiryMs / 2;
 enum class ResultKind : uint8_t {
   place = 0,   // nothing else: a put, delete, cas or batch
   number = 1,  // an incr: the record's value, a signed 64-bit number in decimal
-  length = 2   // an append: the length of the record's value
+  length = 2,  // an append: the length of the record's value
+  refused = 3  // a cas whose condition did not hold: the record changes nothing
 };
 constexpr uint8_t kResultBits = 0x03;  // of Record::flags; the others are 0
 

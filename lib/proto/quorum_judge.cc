@@ -23,6 +23,10 @@ base::Error condition_failed(std::string text, const std::optional<HeldValue>& h
   return e;
 }
 
+base::Error refused_before() {
+  return {Code::condition_failed, "the condition did not hold when this was judged, and that stands"};
+}
+
 }  // namespace
 
 Verdict Judge::judge(const Write& write, model::Epoch epoch, Lsn first) {
@@ -91,10 +95,14 @@ std::optional<Verdict> Judge::judge_series(const Write& write) {
     if (model::below_window(write.series, high->first)) return Refusal{old(), at(high->second).lsn};
     if (const auto it = numbers.find(write.series); it != numbers.end()) {
       const auto& p = at(it->second);
+      if (p.outcome.kind == model::ResultKind::refused) return Refusal{refused_before(), p.lsn};
       return Repeat{p.outcome, MUTANT("repeat_answers_early") ? Lsn{} : p.lsn};
     }
   }
-  if (const auto* entry = window->find(write.series)) return Repeat{entry->outcome, {}};
+  if (const auto* entry = window->find(write.series)) {
+    if (entry->outcome.kind == model::ResultKind::refused) return Refusal{refused_before(), {}};
+    return Repeat{entry->outcome, {}};
+  }
   if (write.age_ms > model::kSeriesAgeMaxMs)
     return Refusal{base::Error(Code::series_expired, "first sent " + std::to_string(write.age_ms) +
                                                          " ms ago: if it was written, that may be forgotten"),
@@ -109,7 +117,12 @@ std::optional<Verdict> Judge::judge_series(const Write& write) {
 Verdict Judge::judge_cas(const Write& write, const Key& key, model::Epoch epoch, Lsn first) {
   const auto& e = write.expect;
   const auto after = MUTANT("refusal_does_not_wait") ? Lsn{} : key.after;
-  const auto failed = [&](const char* text) { return Refusal{condition_failed(text, key.held), after}; };
+  const auto failed = [&](const char* text) -> Verdict {
+    auto error = condition_failed(text, key.held);
+    if (write.client != 0 && write.age_ms > 0 && !MUTANT("refusal_not_recorded"))
+      return refuse(write, std::move(error), epoch, first);
+    return Refusal{std::move(error), after};
+  };
   if (e.absent && key.held) return failed("the key is there");
   if (!e.absent && !key.held) return failed("the key is not there");
   if (e.version && key.held->version != *e.version) return failed("the key has another version");
@@ -146,11 +159,7 @@ Verdict Judge::add(const Write& write, std::span<const model::WriteOp> ops, mode
                    Lsn first) {
   size_t bytes = 0;
   for (const auto& op : ops) bytes += cost(op.key, op.value.size());
-  if (!pending_.empty() && bytes_ + bytes > kPendingMax) {
-    base::Error full(Code::overloaded, "too much is written and not committed");
-    full.retry_after_ms = kPendingRetryMs;
-    return Refusal{std::move(full), {}};
-  }
+  if (auto refusal = full(bytes)) return std::move(*refusal);
   NewWrite out;
   Lsn lsn = first;
   for (const auto& op : ops) {
@@ -177,6 +186,35 @@ Verdict Judge::add(const Write& write, std::span<const model::WriteOp> ops, mode
   return out;
 }
 
+// Its condition may come to hold, and what was sent before may still come.
+Verdict Judge::refuse(const Write& write, base::Error error, model::Epoch epoch, Lsn first) {
+  const auto bytes = cost(write.ops[0].key, 0);
+  if (auto refusal = full(bytes)) return std::move(*refusal);
+  model::Record r;
+  r.op = model::Op::none;
+  r.key = write.ops[0].key;
+  r.version = model::quorum_version(epoch, first);
+  r.client = write.client;
+  r.series = write.series;
+  r.flags = model::result_flags(model::ResultKind::refused);
+  note(std::move(r), first);
+  bytes_ += bytes;
+  const auto& p = pending_.back();
+  NewWrite out;
+  out.records.push_back(
+      {p.record.op, p.record.key, {}, p.record.version, p.record.client, p.record.series, p.record.flags});
+  out.outcome = p.outcome;
+  out.refused = std::move(error);
+  return out;
+}
+
+std::optional<Refusal> Judge::full(size_t bytes) const {
+  if (pending_.empty() || bytes_ + bytes <= kPendingMax) return std::nullopt;
+  base::Error full(Code::overloaded, "too much is written and not committed");
+  full.retry_after_ms = kPendingRetryMs;
+  return Refusal{std::move(full), {}};
+}
+
 void Judge::note(model::Record record, Lsn lsn) {
   const uint64_t number = front_ + pending_.size();
   Pending p;
@@ -185,8 +223,10 @@ void Judge::note(model::Record record, Lsn lsn) {
       {record.op, record.key, record.value, record.version, record.client, record.series, record.flags});
   CHECK(outcome);
   p.outcome = *outcome;
-  const auto [newest, fresh] = newest_.try_emplace(record.key, number);
-  if (!fresh) p.older = std::exchange(newest->second, number);
+  if (record.op != model::Op::none) {
+    const auto [newest, fresh] = newest_.try_emplace(record.key, number);
+    if (!fresh) p.older = std::exchange(newest->second, number);
+  }
   if (record.client != 0) series_[record.client][record.series] = number;
   p.record = std::move(record);
   pending_.push_back(std::move(p));
@@ -214,12 +254,14 @@ void Judge::cut(Lsn first) {
   while (!pending_.empty() && pending_.back().lsn >= first) {
     const auto& p = pending_.back();
     const uint64_t number = front_ + pending_.size() - 1;
-    const auto newest = newest_.find(p.record.key);
-    CHECK(newest != newest_.end() && newest->second == number);
-    if (p.older && *p.older >= front_)
-      newest->second = *p.older;
-    else
-      newest_.erase(newest);
+    if (p.record.op != model::Op::none) {
+      const auto newest = newest_.find(p.record.key);
+      CHECK(newest != newest_.end() && newest->second == number);
+      if (p.older && *p.older >= front_)
+        newest->second = *p.older;
+      else
+        newest_.erase(newest);
+    }
     forget_series(p, number);
     bytes_ -= cost(p.record.key, p.record.value.size());
     pending_.pop_back();

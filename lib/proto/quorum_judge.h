@@ -8,7 +8,7 @@
 // Use
 //   Judge judge({value, series, log_time});          // the store, as functions
 //   auto verdict = judge.judge(write, epoch, first); // `first`: the LSN that a record would have
-//     NewWrite: append its records at `first`; when the outcome's LSN is committed, answer the outcome
+//     NewWrite: append its records at `first`; when the outcome's LSN is committed, answer the outcome, or `refused`
 //     Repeat: answer the outcome once `after` is committed (0: now), and say that it is a repeat
 //     Refusal: answer the error once `after` is committed (0: now)
 //   judge.cut(first);        // what was judged from this LSN on did not get into the log
@@ -86,6 +86,9 @@ struct Write {
 struct NewWrite {
   std::vector<model::RecordView> records;  // with versions; views are good until the next call
   model::WriteOutcome outcome;
+  // A cas that was sent before, and whose condition does not hold now. Its one record changes nothing, and keeps what
+  // was sent before from finding it true later.
+  std::optional<base::Error> refused{};
 };
 struct Repeat {
   model::WriteOutcome outcome;
@@ -126,10 +129,12 @@ class Judge {
   base::Result<Key> look(std::string_view key) const;
   std::optional<Verdict> judge_series(const Write& write);
   Verdict judge_cas(const Write& write, const Key& key, model::Epoch epoch, model::Lsn first);
+  Verdict refuse(const Write& write, base::Error error, model::Epoch epoch, model::Lsn first);
   Verdict judge_append(const Write& write, const Key& key, model::Epoch epoch, model::Lsn first);
   Verdict judge_incr(const Write& write, const Key& key, model::Epoch epoch, model::Lsn first);
   Verdict add(const Write& write, std::span<const model::WriteOp> ops, model::ResultKind kind, model::Epoch epoch,
               model::Lsn first);
+  std::optional<Refusal> full(size_t bytes) const;
   void note(model::Record record, model::Lsn lsn);
   void forget_series(const Pending& p, uint64_t number);
   void follow(const Pending& p, uint64_t before_ms);

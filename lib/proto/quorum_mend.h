@@ -25,7 +25,7 @@
 namespace cantle::proto::quorum {
 
 constexpr base::Duration kMendMost = std::chrono::seconds(10);
-constexpr base::Duration kGapTimeout = std::chrono::seconds(5);  // the shell's, for one answer
+constexpr base::Duration kGapTimeout = std::chrono::seconds(1);  // the shell's, for one answer
 constexpr base::Duration kMendAgain = std::chrono::milliseconds(50), kMendAgainMost = std::chrono::seconds(2);
 
 class Mend {

@@ -63,7 +63,7 @@ struct SeriesFields {
   std::vector<int64_t> value;
   CANTLE_FIELDS(number, epoch, lsn, kind, value, time_ms)
 };
-constexpr uint32_t kResultKindLast = static_cast<uint32_t>(model::ResultKind::length);
+constexpr uint32_t kResultKindLast = static_cast<uint32_t>(model::ResultKind::refused);
 
 }  // namespace
 

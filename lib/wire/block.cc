@@ -152,7 +152,7 @@ const char* take_record(std::string_view& in, model::RecordView& r) {
   in.remove_prefix(1);
   uint64_t op = 0, flags = 0;
   std::string_view version;
-  if (!take_uint(in, op) || op < 1 || op > 2) return "unknown operation";
+  if (!take_uint(in, op) || op < 1 || op > 3) return "unknown operation";
   if (!take_bin(in, r.key)) return "bad key";
   if (!take_bin(in, r.value)) return "bad value";
   if (!take_bin(in, version) || version.size() != r.version.bytes.size()) return "bad version";
@@ -161,7 +161,7 @@ const char* take_record(std::string_view& in, model::RecordView& r) {
   if (r.key.empty() || r.key.size() > model::kKeyMax) return "key of a length not allowed";
   if (r.value.size() > model::kValueMax) return "value too long";
   r.op = static_cast<model::Op>(op);
-  if (r.op == model::Op::del && !r.value.empty()) return "a delete with a value";
+  if (r.op != model::Op::put && !r.value.empty()) return "a value of what puts none";
   r.flags = static_cast<uint8_t>(flags);
   std::memcpy(r.version.bytes.data(), version.data(), version.size());
   return nullptr;

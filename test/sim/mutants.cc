@@ -82,6 +82,7 @@ constexpr Mutant kMutants[] = {
     {"uncut_by_silence", "quorum_splits", "a cut is taken back though METADATA does not say that it is over (S42)"},
     {"finalize_uncommitted", "quorum_splits", "a cut is reported before it is committed"},
     {"cut_of_any_attempt", "quorum_splits", "a cut of an attempt that was given up ends another one"},
+    {"refusal_not_recorded", "quorum", "that a condition did not hold is not remembered with its number (S23)"},
     {"damaged_votes", "quorum_damaged", "a voter whose log is not whole says where it ends (R16)"},
     {"damaged_trusts_its_promise", "quorum_damaged",
      "a voter whose seal may be lost obeys who it sealed against (R16)"},

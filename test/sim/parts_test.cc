@@ -211,13 +211,19 @@ TEST(SimParts, a_session_cut_off_for_its_timeout_expires_and_an_outage_expires_n
 TEST(SimParts, a_narrow_simulation_runs_no_more_seeds_than_it_needs) {
   const char* before = std::getenv("SEEDS");
   const std::string kept = before ? before : "";
+  const char* narrowed = std::getenv("NARROW_SEEDS");
+  const std::string kept_narrow = narrowed ? narrowed : "";
   unsetenv("SEEDS");
+  unsetenv("NARROW_SEEDS");
   EXPECT_EQ(seeds_to_run(narrow(20)), 20U);
   setenv("SEEDS", "100", 1);
   EXPECT_EQ(seeds_to_run(narrow(20)), 100U);
   setenv("SEEDS", "20000", 1);
   EXPECT_EQ(seeds_to_run(narrow(20)), kNarrowSeeds);
+  setenv("NARROW_SEEDS", "300", 1);
+  EXPECT_EQ(seeds_to_run(narrow(20)), 300U);
   EXPECT_EQ(seeds_to_run(20), 20000U);
+  narrowed ? setenv("NARROW_SEEDS", kept_narrow.c_str(), 1) : unsetenv("NARROW_SEEDS");
   before ? setenv("SEEDS", kept.c_str(), 1) : unsetenv("SEEDS");
 }
 

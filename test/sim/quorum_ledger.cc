@@ -43,6 +43,10 @@ void QuorumLedger::refused(size_t partition, const std::string& key, const std::
   if (!version.empty()) partitions_[partition].refused.emplace(key, version);
 }
 
+void QuorumLedger::told_refused(size_t partition, uint64_t client, uint64_t series) {
+  partitions_[partition].told_refused.emplace(client, series);
+}
+
 QuorumLedger::Fault QuorumLedger::committed(size_t partition, const model::PartitionId& id,
                                             const model::LogPoint& point) {
   const auto [at, first] = partitions_[partition].committed[id].emplace(point.lsn, point.crc);
@@ -108,6 +112,10 @@ QuorumLedger::Fault QuorumLedger::check(size_t partition, const std::vector<Leaf
     if (it->second != outcome)
       return name_of(name.first, name.second) + " was told " + text_of(outcome) + ", and is at " + text_of(it->second);
   }
+  for (const auto& name : p.told_refused)
+    if (const auto it = written.find(name); it != written.end() && it->second.kind != model::ResultKind::refused)
+      return name_of(name.first, name.second) + " was told that its condition did not hold, and is at " +
+             text_of(it->second) + " (S23)";
   for (const auto& refused : p.refused)
     if (!versions.contains(refused))
       return "a refusal told of version " + refused.second + " of " + refused.first +
@@ -149,6 +157,13 @@ QuorumLedger::Fault QuorumLedger::apply(Partition& p, size_t partition, const mo
   outcome.epoch = header.epoch;
   outcome.lsn = model::Lsn{};
   std::string value = write.ops[0].value;
+  if (last.op == model::Op::none) {
+    const auto told = model::outcome_of(wire::view_of(last));
+    if (!told) return who + "has no outcome: " + to_string(told.error());
+    if (write.kind != model::WriteKind::cas || holds(write.expect, held)) return who + "was refused, and should not be";
+    if (!p.written.emplace(Name{last.client, last.series}, *told).second) return who + "was written before (S23)";
+    return std::nullopt;
+  }
   if (write.kind == model::WriteKind::cas && !holds(write.expect, held)) return who + "was written over another value";
   if (write.kind == model::WriteKind::append) {
     value = (held != nullptr ? held->value : "") + value;

@@ -14,7 +14,7 @@
 //     so that a counter is the sum of its increments
 //   * of each (client, series) there is one group of records, in one block, and somebody asked for it (S23)
 //   * what was told stands where it was told to
-//   * what a refusal told of was committed (S24)
+//   * what a refusal told of was committed (S24), and what was refused was not done
 //   * what anybody called committed is in it (S2)
 #pragma once
 
@@ -55,6 +55,8 @@ class QuorumLedger {
   void asked(const QuorumWrite& write);
   void built(size_t partition, const model::BlockHeader& header, std::string payload);
   Fault told(size_t partition, uint64_t client, uint64_t series, const model::WriteOutcome& outcome);
+  // To the client, of all that it has sent: its condition did not hold.
+  void told_refused(size_t partition, uint64_t client, uint64_t series);
   // `version`: in hex, as it was told; empty: the key was not there.
   void refused(size_t partition, const std::string& key, const std::string& version);
   Fault committed(size_t partition, const model::PartitionId& id, const model::LogPoint& point);
@@ -89,6 +91,7 @@ class QuorumLedger {
     std::map<model::PartitionId, std::map<model::Lsn, uint32_t>> committed;
     std::map<Name, model::WriteOutcome> told;
     std::set<std::pair<std::string, std::string>> refused;  // key, version
+    std::set<Name> told_refused;
     std::map<model::PartitionId, Contents> leaves;
     // Of the log that is gone through.
     Contents contents;

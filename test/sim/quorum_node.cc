@@ -529,7 +529,10 @@ Judged QuorumNode::gather(Replica& r, RequestId id, std::pair<model::Epoch, Batc
   }
   const auto& fresh = std::get<NewWrite>(verdict);
   note("gather", first.value);
-  request.verdict = fresh.outcome;
+  if (fresh.refused)
+    request.verdict = *fresh.refused;
+  else
+    request.verdict = fresh.outcome;
   auto& payload = r.batches[batch];
   const auto before = payload.size();
   for (const auto& record : fresh.records) wire::append_record(payload, record);

@@ -169,6 +169,7 @@ void QuorumWorld::send(Client& client) {
   if (client.at.empty()) client.at = any_server();
   w.sent = scheduler.now();
   w.write.age_ms = static_cast<uint64_t>(base::to_ms(w.sent - w.begun));
+  if (w.maybe) w.write.age_ms = std::max<uint64_t>(w.write.age_ms, 1);
   for (const auto i : w.history) operations_[i].outcome = linear::Outcome::unknown;
   network.call(client.process, client.at + "/partd", w.write, kAnswerWithin,
                [this, &client](const Network::Answer& answer) { ended(client, answer); });
@@ -258,10 +259,11 @@ void QuorumWorld::refused(Client& client) {
   op.end = scheduler.now().since_boot.count();
   op.outcome = linear::Outcome::ok;
   op.refused = true;
-  if (w.maybe) {
+  if (w.maybe && w.write.age_ms == 0) {
     op.begin = w.sent.since_boot.count();
     operations_.push_back(std::move(op));
-  } else {
+  } else {  // of what was sent before, none comes to anything else
+    ledger.told_refused(w.write.partition, w.write.client, w.write.series);
     operations_[w.history.front()] = std::move(op);
   }
   plan(client);

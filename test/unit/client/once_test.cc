@@ -240,11 +240,13 @@ TEST_F(OnceTest, a_cas_that_won_and_lost_its_answer_has_won) {
   EXPECT_EQ(cluster.records["lock"], "me");
 }
 
-TEST_F(OnceTest, a_cas_that_may_have_won_has_not_lost_because_a_later_attempt_says_so) {
+// Its server remembers with the number that it has lost: whatever is under way still loses, too (S23).
+TEST_F(OnceTest, a_cas_that_may_have_won_has_lost_when_a_later_attempt_says_so) {
   cluster.records["lock"] = "other";
   refuse({Error(Code::outcome_unknown, "x")});  // this attempt may be under way still
   const auto reply = cas("lock", {.version = {}, .value = {}, .absent = true}, "me");
-  EXPECT_EQ(reply.error().code, Code::outcome_unknown);
+  EXPECT_EQ(reply.error().code, Code::condition_failed);
+  EXPECT_GT(cluster.numbers.back().age_ms, 0U) << "it does not say that it was sent before";
 }
 
 TEST_F(OnceTest, another_leader_is_asked_under_the_same_number) {

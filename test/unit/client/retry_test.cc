@@ -36,6 +36,19 @@ TEST(Attempts, what_nothing_can_change_is_answered_at_once) {
   }
 }
 
+TEST(Attempts, that_the_condition_of_a_numbered_write_did_not_hold_is_so_of_every_attempt) {
+  Try plain, numbered;
+  numbered.attempts.repeatable();
+  for (auto* t : {&plain, &numbered}) {
+    t->failed(error(Code::outcome_unknown));
+    t->failed(error(Code::condition_failed));
+  }
+  EXPECT_EQ(plain.attempts.answer().code, Code::outcome_unknown);
+  EXPECT_EQ(numbered.attempts.answer().code, Code::condition_failed);
+  numbered.failed(error(Code::invalid));
+  EXPECT_EQ(numbered.attempts.answer().code, Code::outcome_unknown);
+}
+
 TEST(Attempts, a_stale_route_refreshes_to_the_txnseq_it_was_told_and_goes_on_at_once) {
   Try t;
   Error e = error(Code::stale_route);

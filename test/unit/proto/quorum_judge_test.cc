@@ -52,10 +52,10 @@ class Table {
       if (e.lsn > lsn) break;
       s.now_ms += e.elapsed_ms;
       const auto& r = e.record;
-      s.changed[r.key] = e.lsn;
+      if (r.op != model::Op::none) s.changed[r.key] = e.lsn;
       if (r.op == model::Op::put)
         s.keys[r.key] = {r.version, r.value};
-      else
+      else if (r.op == model::Op::del)
         s.keys.erase(r.key);
       if (r.client != 0)
         s.series[r.client].window.add(
@@ -146,8 +146,13 @@ Rig::Ask as(uint64_t client, uint64_t series, Rig::Ask a, uint64_t age_ms = 0) {
   return a;
 }
 
-// "CODE@lsn", "repeat lsn value@lsn", "new lsn value".
+// "CODE@lsn", "repeat lsn value@lsn", "new lsn value", "refused lsn".
 std::string says(const Verdict& v) {
+  if (const auto* w = std::get_if<NewWrite>(&v); w != nullptr && w->refused) {
+    EXPECT_EQ(w->refused->code, Code::condition_failed);
+    EXPECT_EQ(w->outcome.kind, ResultKind::refused);
+    return "refused " + model::to_string(w->outcome.lsn);
+  }
   if (const auto* w = std::get_if<NewWrite>(&v))
     return "new " + model::to_string(w->outcome.lsn) + " " + std::to_string(w->outcome.value);
   if (const auto* r = std::get_if<Repeat>(&v))
@@ -195,6 +200,29 @@ TEST(QuorumJudge, a_failed_condition_says_which_version_is_there) {
   v = rig.ask(cas("other", "2", holds("x")));
   EXPECT_EQ(std::get<Refusal>(v).error.detail, "");
   EXPECT_EQ(rig.judge.pending(), 1U);  // refusals leave nothing
+}
+
+// Of what was sent before another copy may still come, and by then the condition may hold (S23).
+TEST(QuorumJudge, of_a_cas_that_was_sent_before_it_is_remembered_that_it_was_refused) {
+  Rig rig;
+  rig.ask(put("k", "1"));
+  EXPECT_EQ(says(rig.ask(as(7, 1, cas("k", "9", holds("2"))))),
+            "CONDITION_FAILED@1");  // the first time: it may come again
+  EXPECT_EQ(says(rig.ask(as(7, 1, cas("k", "9", holds("2")), 1))), "refused 2");
+  EXPECT_EQ(rig.table.log.back().record.op, model::Op::none);
+  rig.ask(put("k", "2"));
+  EXPECT_EQ(says(rig.ask(as(7, 1, cas("k", "9", holds("2"))))), "CONDITION_FAILED@2");
+  EXPECT_EQ(says(rig.ask(cas("k", "3", holds("2")))), "new 4 0");  // by the put, not by what changes nothing
+  rig.commit_all();
+  EXPECT_EQ(rig.judge.pending(), 0U);
+  EXPECT_EQ(says(rig.ask(as(7, 1, cas("k", "9", holds("2")), 5))), "CONDITION_FAILED@0");
+  EXPECT_EQ(says(rig.ask(as(7, 2, cas("k", "4", holds("3")), 5))), "new 5 0");
+  // Cut, it is judged again.
+  EXPECT_EQ(says(rig.ask(as(7, 3, cas("k", "9", holds("2")), 1))), "refused 6");
+  rig.table.log.pop_back();
+  rig.judge.cut({6});
+  EXPECT_EQ(says(rig.ask(cas("k", "2", holds("4")))), "new 6 0");
+  EXPECT_EQ(says(rig.ask(as(7, 3, cas("k", "9", holds("2")), 1))), "new 7 0");
 }
 
 TEST(QuorumJudge, a_cas_deletes_too) {
@@ -505,6 +533,8 @@ std::string expected(const Table& table, const Rig::Ask& a, Lsn told, bool whole
     }
     if (known.window.high() >= 64 && a.series <= known.window.high() - 64) return "SERIES_OLD@0";
     if (all.high() >= 64 && a.series <= all.high() - 64) return "SERIES_OLD" + after(high);
+    if (const auto* e = all.find(a.series); e != nullptr && e->outcome.kind == ResultKind::refused)
+      return "CONDITION_FAILED" + after(e->outcome.lsn);
     if (const auto* e = all.find(a.series))
       return "repeat " + model::to_string(e->outcome.lsn) + " " + std::to_string(e->outcome.value) +
              after(e->outcome.lsn);
@@ -522,7 +552,9 @@ std::string expected(const Table& table, const Rig::Ask& a, Lsn told, bool whole
       const bool holds = a.expect.absent    ? !there
                          : a.expect.version ? there && it->second.first == *a.expect.version
                                             : there && it->second.second == *a.expect.value;
-      return holds ? fresh + "0" : "CONDITION_FAILED" + after(changed);
+      if (holds) return fresh + "0";
+      if (a.client != 0 && a.age_ms > 0) return "refused " + model::to_string(lsn);
+      return "CONDITION_FAILED" + after(changed);
     }
     case WriteKind::append: {
       const size_t size = (there ? it->second.second.size() : 0) + a.ops[0].value.size();
@@ -626,8 +658,8 @@ TEST(QuorumJudge, says_what_a_simple_model_says_under_many_schedules) {
     EXPECT_EQ(rig.judge.bytes(), 0U);
     EXPECT_EQ(rig.judge.pending(), 0U);
   }
-  for (const char* what : {"new", "repeat now", "repeat later", "old now", "old later", "failed now", "failed later",
-                           "INVALID", "TOO_LARGE", "SERIES_EXPIRED"})
+  for (const char* what : {"new", "refused", "repeat now", "repeat later", "old now", "old later", "failed now",
+                           "failed later", "INVALID", "TOO_LARGE", "SERIES_EXPIRED"})
     EXPECT_GT(seen[what], 20) << what;
   EXPECT_GT(undone, 300);
 }
