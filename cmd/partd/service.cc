@@ -291,7 +291,8 @@ std::shared_ptr<const model::Metadata> Service::installed(std::string_view table
 
 std::set<model::ServerId> Service::partners() const {
   auto all = machine_->partners();
-  all.merge(quorum_->tables().partners());
+  const auto& quorum = quorum_->tables().partners();
+  all.insert(quorum.begin(), quorum.end());
   return all;
 }
 

@@ -67,6 +67,7 @@ const QuorumTables::Table* QuorumTables::table(std::string_view name) const {
 
 QuorumTables::Out QuorumTables::map_read(Instant, const std::string& name, std::shared_ptr<const model::Metadata> map) {
   Out out;
+  changed();
   CHECK(map != nullptr && map->replication == model::Replication::quorum);
   if (const auto seen = self_.seen.find(map->table); seen != self_.seen.end() && map->txnseq < seen->second) {
     out.emplace_back(Say{base::Level::error, "map-regressed",
@@ -120,6 +121,7 @@ void QuorumTables::arrange(Table& t, bool first, Out& out) {
       Copy copy;
       copy.held = {p.id, a->id, p.region, t.map->table, p.interval, false};
       copy.creating = true;
+      ++t.creating;
       copy.empty = !p.parent.none() && !a->source.none();
       live_[p.id] = a->id;
       here = &copies_.emplace(a->id, std::move(copy)).first->second;
@@ -240,6 +242,7 @@ void QuorumTables::divide(Table& t, Copy& parent, const model::EndedPartition& e
 
 QuorumTables::Out QuorumTables::divided(Instant now, const model::PartitionId& partition, const base::Status& status) {
   Out out;
+  changed();
   auto* parent = live(partition);
   if (parent == nullptr || !parent->dividing) return out;
   const auto* e = ended_of(*parent);
@@ -257,7 +260,7 @@ QuorumTables::Out QuorumTables::divided(Instant now, const model::PartitionId& p
     const bool soon = !status && status.error().code == Code::unavailable;
     if (!soon && !status)
       out.emplace_back(Say{base::Level::error, "divide", place(parent->held) + ": " + to_string(status.error())});
-    parent->failed = true;
+    parent->failed = any_failed_ = true;
     parent->again = now + (soon ? kDivideAgain : kAgainEvery);
     return out;
   }
@@ -327,14 +330,16 @@ bool QuorumTables::is_dividing(const model::Metadata& map, const model::Partitio
 }
 
 std::vector<model::PartitionId> QuorumTables::lagging() const {
-  std::vector<model::PartitionId> all;
+  if (lagging_) return *lagging_;
+  lagging_.emplace();
   for (const auto& [own, c] : copies_)
-    if (c.empty && c.begun) all.push_back(c.held.partition);
-  return all;
+    if (c.empty && c.begun) lagging_->push_back(c.held.partition);
+  return *lagging_;
 }
 
 QuorumTables::Out QuorumTables::filled(const model::PartitionId& partition) {
   Out out;
+  changed();
   auto* c = live(partition);
   if (c == nullptr || !std::exchange(c->empty, false)) return out;
   drop_filled(out);
@@ -394,6 +399,7 @@ void QuorumTables::drop_table(const model::TableUuid& uuid, Out& out) {
 
 QuorumTables::Out QuorumTables::table_dropped(const model::TableUuid& uuid) {
   Out out;
+  changed();
   drop_table(uuid, out);
   return out;
 }
@@ -448,23 +454,26 @@ void QuorumTables::remember(Out& out) {
 
 QuorumTables::Out QuorumTables::created(Instant now, const model::PartitionId& partition, const base::Status& status) {
   Out out;
+  changed();
   auto* c = live(partition);
   if (c == nullptr || !c->creating) return out;
   if (!status) {
     out.emplace_back(Say{base::Level::error, "create", place(c->held) + ": " + to_string(status.error())});
-    c->failed = true;
+    c->failed = any_failed_ = true;
     c->again = now + kAgainEvery;
     return out;
   }
   c->creating = false;
+  auto& t = tables_.at(c->held.table);
+  --t.creating;
   if (!c->why.empty()) {
     drop(*c, std::exchange(c->why, {}), out);
     return out;
   }
   begin(*c, out);
-  // It may have been split meanwhile.
-  if (const auto t = tables_.find(c->held.table); t != tables_.end() && t->second.map && !t->second.map->dropped)
-    arrange(t->second, false, out);
+  // It may have been split meanwhile. With a table come thousands: what rests on all of them is seen to with the last.
+  if (c->begun && t.creating > 0) return out;
+  if (t.map && !t.map->dropped) arrange(t, false, out);
   remember(out);
   return out;
 }
@@ -472,11 +481,12 @@ QuorumTables::Out QuorumTables::created(Instant now, const model::PartitionId& p
 QuorumTables::Out QuorumTables::dropped(Instant now, const model::AssignmentId& assignment,
                                         const base::Status& status) {
   Out out;
+  changed();
   const auto it = copies_.find(assignment);
   if (it == copies_.end() || !it->second.dropping) return out;
   if (!status) {
     out.emplace_back(Say{base::Level::error, "drop", place(it->second.held) + ": " + to_string(status.error())});
-    it->second.failed = true;
+    it->second.failed = any_failed_ = true;
     it->second.again = now + kAgainEvery;
     return out;
   }
@@ -492,7 +502,9 @@ QuorumTables::Out QuorumTables::dropped(Instant now, const model::AssignmentId& 
 
 QuorumTables::Out QuorumTables::tick(Instant now) {
   Out out;
+  if (!std::exchange(any_failed_, false)) return out;
   for (auto& [own, c] : copies_) {
+    any_failed_ |= c.failed && now < c.again;
     if (!c.failed || now < c.again) continue;
     c.failed = false;
     const auto t = tables_.find(c.held.table);
@@ -604,8 +616,9 @@ std::set<model::TableUuid> QuorumTables::uuids() const {
   return all;
 }
 
-std::set<model::ServerId> QuorumTables::partners() const {
-  std::set<model::ServerId> all;
+const std::set<model::ServerId>& QuorumTables::partners() const {
+  if (partners_) return *partners_;
+  auto& all = partners_.emplace();
   for (const auto& [own, c] : copies_) {
     if (!c.begun) continue;
     const auto* p = tables_.at(c.held.table).map->find(c.held.partition);

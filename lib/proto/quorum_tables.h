@@ -180,14 +180,15 @@ class QuorumTables {
   std::vector<std::string> tables() const;
   bool begun() const;  // every copy of every map is here and takes part
   std::vector<quorum_tables::CopyStatus> copies() const;
-  std::set<model::TableUuid> uuids() const;    // of the copies here
-  std::set<model::ServerId> partners() const;  // servers that share a partition with this one
+  std::set<model::TableUuid> uuids() const;           // of the copies here
+  const std::set<model::ServerId>& partners() const;  // servers that share a partition with this one
 
  private:
   struct Table {
     std::string name;
     std::shared_ptr<const model::Metadata> map;
     bool dropped = false, remembered = false, observed = false;
+    size_t creating = 0;  // copies
     model::TxnSeq observed_at{};
   };
   struct Copy {
@@ -234,6 +235,11 @@ class QuorumTables {
   std::map<std::string, model::TableUuid, std::less<>> by_name_;
   std::map<model::AssignmentId, Copy> copies_;
   std::map<model::PartitionId, model::AssignmentId> live_;
+  bool any_failed_ = false;
+  // Asked at each turn, found anew after something came.
+  void changed() { partners_.reset(), lagging_.reset(); }
+  mutable std::optional<std::set<model::ServerId>> partners_;
+  mutable std::optional<std::vector<model::PartitionId>> lagging_;
 };
 
 }  // namespace cantle::proto
