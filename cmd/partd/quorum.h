@@ -57,6 +57,7 @@ constexpr base::Duration kDrainMost = std::chrono::seconds(1);  // of a hand-ove
 constexpr base::Duration kLeaderWait = std::chrono::milliseconds(1500);
 constexpr size_t kHeldMax = 4096;
 constexpr size_t kHeldBytesMax = size_t{32} << 20;
+constexpr base::Instant kNever{base::Duration::max()};
 constexpr size_t kQuorumRequestsMax = 65536;  // of clients, not answered yet
 
 struct QuorumParts {
@@ -156,7 +157,8 @@ class Quorum {
     std::map<BatchKey, std::string> batches;
     std::map<model::Lsn, Built> kept;  // by last LSN
     bool flush_planned = false;
-    size_t held = 0;  // requests that wait for a leader
+    base::Instant due = kNever;  // as it stands in due_
+    size_t held = 0;             // requests that wait for a leader
   };
   struct Held {
     model::PartitionId partition;
@@ -207,8 +209,12 @@ class Quorum {
   void run_each(const std::function<bool(const Replica&)>& which, const std::function<void(Replica&, Out&)>& fn);
   void turn();
   void plan_turn();
+  void look_around_soon();
+  void wake_at(Replica& r, base::Instant next);
+  void tick_due();
   void news();
   void listen(const std::string& distribution);
+  void rung(const std::string& distribution, const coord::Ring& ring);
   base::Instant at() { return loop_.now(); }
   proto::beacon::Now now() { return {loop_.now(), loop_.wall_ms()}; }
   void hand_over_more();
@@ -317,6 +323,7 @@ class Quorum {
   std::set<std::string> listening_;  // distributions
   std::map<model::PartitionId, std::unique_ptr<Replica>> replicas_;
   std::map<model::AssignmentId, model::PartitionId> by_assignment_;
+  std::map<std::pair<std::string, model::Region>, model::AssignmentId> by_region_;  // of a distribution
   std::deque<std::pair<model::AssignmentId, proto::quorum::ReplicaEffect>> effects_;
   bool performing_ = false;
   uint64_t last_id_ = 0;
@@ -333,6 +340,8 @@ class Quorum {
   base::Instant hand_over_until_{};
   std::function<void()> handed_over_;
   base::Instant planned_{};
+  bool look_around_planned_ = false;
+  std::set<std::pair<base::Instant, model::AssignmentId>> due_;
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
 };
 
