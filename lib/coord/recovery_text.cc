@@ -25,6 +25,8 @@ base::Result<Int> number(std::string_view what, std::string_view text, int radix
   return value;
 }
 
+// Views into the text, which must stay.
+std::vector<std::string_view> split(std::string&& text, char at) = delete;
 std::vector<std::string_view> split(std::string_view text, char at) {
   std::vector<std::string_view> parts;
   for (size_t from = 0;;) {
@@ -35,6 +37,7 @@ std::vector<std::string_view> split(std::string_view text, char at) {
   }
 }
 
+std::vector<std::string_view> words(std::string&& text) = delete;
 std::vector<std::string_view> words(std::string_view text) {
   auto parts = split(text, ' ');
   std::erase_if(parts, [](std::string_view word) { return word.empty(); });
@@ -278,9 +281,10 @@ base::Result<RecoveryPlan> parse_recovery_plan(std::string_view text) {
   TRY(need(lines, "government_epoch", &plan.replaces.value));
   TRY_ASSIGN(const auto stay, lines.need("stay"));
   TRY(parse_stay(stay, plan));
-  for (const auto word : words(lines.get("gone"))) {
-    TRY_ASSIGN(auto gone, server(word));
-    plan.gone.push_back(std::move(gone));
+  const auto gone = lines.get("gone");
+  for (const auto word : words(gone)) {
+    TRY_ASSIGN(auto name, server(word));
+    plan.gone.push_back(std::move(name));
   }
   TRY(need(lines, "epoch", &plan.epoch.value));
   TRY_ASSIGN(plan.loss, need_loss(lines));

@@ -64,6 +64,16 @@ TEST(RecoveryText, a_plan_is_read_as_it_was_written) {
   EXPECT_EQ(*again, plan);
 }
 
+// Their line is no part of the plan's text: it was looked at after it was gone.
+TEST(RecoveryText, servers_that_are_gone_are_read_whatever_their_names) {
+  auto plan = a_plan();
+  plan.gone.clear();
+  for (char c = 'a'; c <= 'z'; c++) plan.gone.push_back({std::string(40, c)});
+  const auto again = parse_recovery_plan(recovery_plan_text(plan));
+  ASSERT_TRUE(again) << again.error().text;
+  EXPECT_EQ(again->gone, plan.gone);
+}
+
 TEST(RecoveryText, a_plan_that_contradicts_itself_or_lacks_a_line_is_refused) {
   const auto text = recovery_plan_text(a_plan());
   for (const auto& [key, value] :
