@@ -21,6 +21,12 @@ namespace {
 bool is_offline(const CopyReport& c) { return c.state == "offline"; }
 bool is_aside(const CopyReport& c) { return c.state == "aside"; }
 
+// Of the voters, the one whose copy it is: that assignment, on that server.
+const model::Voter* voter_of(const model::Voters& voters, const CopyReport& c) {
+  const auto* voter = model::find_voter(voters, c.assignment);
+  return voter != nullptr && voter->server == c.server && !is_aside(c) ? voter : nullptr;
+}
+
 const CopyReport& best_of(const std::vector<CopyReport>& copies) {
   return *std::max_element(copies.begin(), copies.end(), [](const CopyReport& a, const CopyReport& b) {
     return model::token_of(a.end) < model::token_of(b.end);
@@ -61,8 +67,8 @@ RecoveryState assess(const RecoveryView& view) {
   for (const auto& report : view.copies) {
     CopyState c;
     c.report = report;
-    c.voter = model::find_voter(view.government.voters, report.assignment) != nullptr && !is_aside(report);
-    c.assigned = model::find_voter(view.assigned, report.assignment) != nullptr && !is_aside(report);
+    c.voter = voter_of(view.government.voters, report) != nullptr;
+    c.assigned = voter_of(view.assigned, report) != nullptr;
     c.online = !is_offline(report);
     c.able = c.online && report.whole && !is_aside(report) && report.state != "faulted" && report.state != "idle";
     state.copies.push_back(std::move(c));
@@ -82,7 +88,7 @@ RecoveryState assess(const RecoveryView& view) {
   for (const auto* list : {&view.government.voters, &view.assigned})
     for (const auto& v : *list)
       if (std::none_of(view.copies.begin(), view.copies.end(),
-                       [&](const CopyReport& c) { return c.assignment == v.assignment && !is_aside(c); }))
+                       [&](const CopyReport& c) { return voter_of({v}, c) != nullptr; }))
         missing.insert(v.server);
   state.missing.assign(missing.begin(), missing.end());
   state.needed = model::majority(view.government.voters.size());
@@ -100,7 +106,7 @@ Loss loss_of(const RecoveryView& view, const std::vector<CopyReport>& stay) {
   std::set<model::AssignmentId> known;
   for (const auto& c : view.copies) {
     if (is_aside(c)) continue;
-    if (c.whole && model::find_voter(view.government.voters, c.assignment) != nullptr) known.insert(c.assignment);
+    if (c.whole && voter_of(view.government.voters, c) != nullptr) known.insert(c.assignment);
     // What stays together is one log in the end: the best one's.
     const auto common = last_common(best, c);
     longest = longest && model::token_of(c.end) <= model::token_of(best.end);
@@ -127,6 +133,10 @@ base::Result<RecoveryPlan> plan_recovery(const RecoveryView& view, const std::ve
   if (state.majority())
     return fail(Code::conflict, std::to_string(state.able) + " of " + std::to_string(view.government.voters.size()) +
                                     " voters are there, which is a majority: they elect a leader by themselves");
+  if (view.txnseq < view.government.txnseq)
+    return fail(Code::conflict, "the map that was read, of txnseq " + to_string(view.txnseq) +
+                                    ", is older than the one that the government's voters are of, " +
+                                    to_string(view.government.txnseq) + ": read it again");
   // Whoever does not answer may lead, and acknowledge what nobody here would ever hear of.
   std::vector<ServerId> silent;
   for (const auto* list : {&view.government.voters, &view.assigned})
@@ -177,13 +187,14 @@ base::Result<RecoveryPlan> plan_recovery(const RecoveryView& view, const std::ve
   plan.table_uuid = view.table_uuid;
   plan.partition = view.partition;
   plan.region = view.region;
-  plan.txnseq = std::max(view.txnseq, view.government.txnseq);
+  plan.txnseq = view.txnseq;
   plan.version = view.version;
   plan.replaces = view.government.epoch;
   plan.gone = state.missing;
   // Whoever sealed promised one more than a government that was read, at most this one.
   plan.epoch = view.government.epoch.next();
   for (const auto& c : view.copies) plan.epoch = std::max({plan.epoch, c.promised, c.highest});
+  if (plan.epoch.next() < plan.epoch) return fail(Code::invalid, "a copy has promised the last epoch that there is");
   plan.epoch = plan.epoch.next();
   plan.loss = loss_of(view, with_epochs);
   return plan;

@@ -79,6 +79,41 @@ TEST(QuorumRecovery, a_server_that_is_registered_and_silent_may_lead) {
   EXPECT_TRUE(rig.plan().has_value());
 }
 
+// It names assignments that METADATA no longer has, and no such plan would ever be found to hold.
+TEST(QuorumRecovery, a_map_older_than_the_governments_is_no_base_of_a_plan) {
+  Rig rig;
+  rig.copy(1, 120, 110);
+  rig.view.government.txnseq = {13};
+  ASSERT_FALSE(rig.plan());
+  EXPECT_EQ(rig.plan().error().code, Code::conflict);
+  rig.view.txnseq = {13};
+  const auto plan = rig.plan();
+  ASSERT_TRUE(plan);
+  EXPECT_TRUE(still_holds(*plan, rig.view));
+}
+
+TEST(QuorumRecovery, a_copy_that_another_server_reports_is_nobodys) {
+  Rig rig;
+  rig.copy(1, 120, 110);
+  rig.copy(2, 130, 130).server = {"p9"};
+  const auto state = assess(rig.view);
+  EXPECT_EQ(state.missing, (std::vector<ServerId>{{"p2"}, {"p3"}}));
+  const auto plan = rig.plan();
+  ASSERT_TRUE(plan);
+  ASSERT_EQ(plan->voters.size(), 1U);
+  EXPECT_EQ(plan->voters[0].server.name, "p1");
+  EXPECT_TRUE(still_holds(*plan, rig.view));
+}
+
+TEST(QuorumRecovery, there_is_no_epoch_above_the_last_one) {
+  Rig rig;
+  rig.copy(1, 120, 110).promised = {UINT64_MAX - 1};
+  ASSERT_TRUE(rig.plan());
+  EXPECT_EQ(rig.plan()->epoch.value, UINT64_MAX);
+  rig.view.copies[0].promised = {UINT64_MAX};
+  EXPECT_EQ(rig.plan().error().code, Code::invalid);
+}
+
 TEST(QuorumRecovery, the_new_epoch_is_above_every_promise_that_anybody_can_have_made) {
   Rig rig;
   rig.copy(1, 120, 110);
