@@ -1,6 +1,7 @@
 // A block as bytes: header and records.
 //
 // What holds whatever comes
+//   * A cut or an uncut that names its attempt is written the same again; of any payload it is one at its place.
 //   * A header that decodes encodes to the same bytes; with its checksum put right, it is refused or within its limits.
 //   * Records lie inside the payload and within their limits; encoded again they decode to the same; a result that one
 //     tells is one that it has.
@@ -10,12 +11,14 @@
 
 #include "lib/base/bytes.h"
 #include "lib/base/check.h"
+#include "lib/model/cut.h"
 #include "lib/model/series.h"
 #include "lib/wire/block.h"
 
 namespace {
 
 using namespace cantle;
+using model::BlockKind;
 
 void header(std::string_view bytes) {
   const auto h = wire::decode_header(bytes);
@@ -72,12 +75,31 @@ void records(std::string_view payload) {
   CHECK(low + high == n);
 }
 
+// A block's place in a log, and what its payload says where it is a cut.
+void cut(std::string_view bytes) {
+  const auto h = wire::decode_header(bytes);
+  if (!h) return;
+  const auto payload = bytes.substr(wire::kBlockHeaderSize);
+  const auto mark = model::cut_mark(*h, payload);
+  CHECK(mark.has_value() == model::is_cut_mark(h->kind));
+  const auto attempt = model::attempt_of_cut(payload);
+  if (attempt) CHECK(model::cut_payload(*attempt) == payload);
+  if (!mark) return;
+  CHECK(mark->at.lsn == h->last() && mark->attempt == attempt.value_or(model::AttemptId{}));
+  model::CutTable table;
+  table.note(*mark, h->commit);
+  CHECK(table.open().has_value() == (h->kind == BlockKind::cut));
+  table.truncate({h->first.value - 1});
+  CHECK(table.marks().empty());
+}
+
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string_view bytes(reinterpret_cast<const char*>(data), size);
   header(bytes);
   repaired_header(bytes);
+  cut(bytes);
   records(bytes);
   if (bytes.size() > wire::kBlockHeaderSize) records(bytes.substr(wire::kBlockHeaderSize));
   return 0;

@@ -2,6 +2,8 @@
 //
 // What holds whatever comes
 //   * What decodes encodes to something that decodes to the same.
+//   * A divide gives each key of the parent to one child, or leaves it with the parent; a child's log goes on at the
+//   cut.
 //   * A stored record gives a record within its limits, or is refused.
 #include <cstdint>
 #include <cstring>
@@ -54,9 +56,37 @@ void rows(std::string_view body) {
     (void)e->find("k");
     store::cut_piece(*e, "k");
   }
+  if (const auto s = store::decode_series_row(row))
+    CHECK(store::decode_series_row(store::encode_row(*s)).value() == *s);
+  if (const auto k = store::decode_series_key(body)) CHECK(store::encode_key(*k) == body);
   (void)store::decode_tenure_row(body);
   if (const auto note = store::decode_note(body)) CHECK(store::decode_note(store::encode_note(*note)));
   if (const auto image = store::decode_image(body)) CHECK(store::decode_image(store::encode_image(*image)));
+}
+
+// A tenure's row, its length in two bytes before it, and the note of its divide.
+void divided(std::string_view bytes) {
+  if (bytes.size() < 2) return;
+  const auto length = static_cast<size_t>(static_cast<uint8_t>(bytes[0]) << 8 | static_cast<uint8_t>(bytes[1]));
+  bytes.remove_prefix(2);
+  const auto parent = store::decode_tenure_row(sealed(bytes.substr(0, length)));
+  const auto note = store::decode_note(bytes.substr(std::min(length, bytes.size())));
+  if (!parent || !note || !parent->interval.contains(note->point) || note->point == parent->interval.begin) return;
+  const auto rows = store::divide_rows(*parent, *note, {7});
+  CHECK(rows.low.has_value() == !note->low.assignment.none() && rows.high.has_value() == !note->high.assignment.none());
+  for (const auto* child : {&rows.low, &rows.high}) {
+    if (!*child) continue;
+    const auto& c = **child;
+    CHECK(parent->interval.contains(c.interval) && c.log_start == note->at && c.applied == note->at);
+    CHECK(c.interval == (child == &rows.low ? model::Interval{parent->interval.begin, note->point}
+                                            : model::Interval{note->point, parent->interval.end}));
+    for (const auto& part : c.parts) CHECK(c.interval.contains(part.interval));
+    CHECK(c.quorum.has_value() == (parent->quorum && note->log));
+    if (c.quorum) CHECK(c.quorum->commit == note->at.lsn && c.quorum->cuts.empty() && c.quorum->promised.value == 0);
+    CHECK(store::decode_tenure_row(store::encode_row(c)).value() == c);
+  }
+  CHECK((rows.parent.state == store::RowState::ended) == (rows.low && rows.high));
+  CHECK(rows.parent.attempt == note->attempt && !rows.parent.refill);
 }
 
 void stored(std::string_view bytes) {
@@ -72,6 +102,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string_view bytes(reinterpret_cast<const char*>(data), size);
   root(bytes);
   rows(bytes);
+  divided(bytes);
   stored(bytes);
   return 0;
 }

@@ -72,6 +72,13 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     case 'o': round_trip(text, coord::parse_observed, coord::observed_text); break;
     case 't': round_trip(text, coord::parse_task, coord::task_text); break;
     case 'd': round_trip(text, coord::parse_dropped, coord::dropped_text); break;
+    case 'k': round_trip(text, coord::parse_token, coord::token_text); break;
+    case 'D':
+      round_trip(text, coord::parse_distribution,
+                 [](const coord::Distribution& d) { return coord::distribution(d.keyspace, d.table); });
+      break;
+    case 'l': round_trip(text, coord::parse_role, coord::role_name); break;
+    case 'S': round_trip(text, coord::parse_region_state, coord::region_state_name); break;
     default: (void)coord::sequence_of(text);
   }
   return 0;
