@@ -53,6 +53,26 @@ base::Result<Lineage> read_lineage(Disk& disk, const JournalScan& base_scan) {
   return lineage;
 }
 
+// A note that no divide writes, though its checksum is right: what it makes of the parent would be no copies.
+base::Status check_note(const Log& log, const DivideNote& note) {
+  const auto bad = [&](const char* why) {
+    return base::fail(Code::corrupt, "journal: a divide of partition " + to_string(note.parent) + " " + why);
+  };
+  if (!log.row.interval.contains(note.point) || note.point == log.row.interval.begin)
+    return bad("at a point outside of it");
+  if (note.low.partition == note.parent || note.high.partition == note.parent ||
+      note.low.partition == note.high.partition)
+    return bad("into what is not two others");
+  if (note.log.has_value() != (log.quorum != nullptr)) return bad("with a log of another sort");
+  if (!note.log) return ok();
+  const auto& epochs = note.log->epochs;
+  for (size_t n = 0; n < epochs.size(); n++)
+    if (epochs[n].first > note.at.lsn ||
+        (n > 0 && (epochs[n].epoch <= epochs[n - 1].epoch || epochs[n].first <= epochs[n - 1].first)))
+      return bad("whose epochs are not a log's");
+  return ok();
+}
+
 }  // namespace
 
 // One recovery: the state that only replay needs.
@@ -364,6 +384,7 @@ void Replay::follow(const Frame& frame, std::string_view payload) {
 base::Status Replay::divide(const DivideNote& note, const JournalPosition& at) {
   Log* log = e_.find_log(note.parent);
   if (log != nullptr && log->row.assignment == note.assignment) {
+    TRY(check_note(*log, note));
     if (log->quorum)
       TRY(quorum_divide(*log, note));
     else if (log->end != note.at)

@@ -1,6 +1,8 @@
 // A quorum table's partition divided at the cut.
 #include <gtest/gtest.h>
 
+#include "lib/store/divide.h"
+#include "lib/store/journal_format.h"
 #include "lib/store/rows.h"
 #include "test/unit/store/quorum_fixture.h"
 
@@ -395,6 +397,63 @@ TEST(QuorumDivide, children_of_a_lost_index_know_that_they_are_not_whole) {
   EXPECT_EQ(s.log(3).end, at);
   EXPECT_EQ(s.log(3).promised.value, 9U);
   EXPECT_FALSE(s.log(3).whole);
+}
+
+// With a right checksum, so that only we can have written it: nothing is made of it, and the store says so.
+TEST(QuorumDivide, a_note_that_no_divide_writes_is_refused_by_recovery) {
+  const auto note_of = [](DividedStore& s) {
+    DivideNote note;
+    note.attempt = id_of<model::AttemptId>(9);
+    note.parent = partition(1);
+    note.assignment = assignment(1);
+    note.at = s.log().end;
+    note.point = "m";
+    note.low = {partition(2), {2}, assignment(2)};
+    note.high = {partition(3), {3}, assignment(3)};
+    note.log = DivideLog{s.log().epochs, 0, 1};
+    return note;
+  };
+  const std::vector<std::pair<const char*, std::function<void(DivideNote&)>>> twists = {
+      {"", [](DivideNote&) {}},
+      {"without its log", [](DivideNote& n) { n.log.reset(); }},
+      {"at no point", [](DivideNote& n) { n.point.clear(); }},
+      {"into itself", [](DivideNote& n) { n.low.partition = n.parent; }},
+      {"into one twice", [](DivideNote& n) { n.high.partition = n.low.partition; }},
+      {"epochs behind its end",
+       [](DivideNote& n) {
+         n.log->epochs.push_back({{5}, n.at.lsn.next()});
+       }},
+      {"epochs that do not ascend", [](DivideNote& n) { n.log->epochs.push_back(n.log->epochs.back()); }}};
+  for (const auto& [what, twist] : twists) {
+    SCOPED_TRACE(what);
+    DividedStore s;
+    s.write("a", "1");
+    s.cut();
+    auto note = note_of(s);
+    twist(note);
+    const auto head = s.engine->status().head;
+    s.kill();
+    s.disk.crash();
+    Frame frame;
+    frame.at = head;
+    frame.group = head.sequence;
+    frame.header.kind = model::BlockKind::divide;
+    frame.header.partition = note.parent;
+    frame.header.region = {1};
+    const auto payload = encode_note(note);
+    wire::seal_block(frame.header, payload);
+    std::string start(kFrameAndHeader, '\0');
+    encode_frame(frame, start.data());
+    s.disk.bytes(segment_path(head.segment)).replace(head.offset, start.size() + payload.size(), start + payload);
+    const auto opened = s.open();
+    if (*what == '\0') {
+      ASSERT_TRUE(opened) << base::to_string(opened.error());
+      EXPECT_TRUE(s.engine->find(partition(2)) && s.engine->find(partition(3)));
+    } else {
+      ASSERT_FALSE(opened);
+      EXPECT_EQ(opened.error().code, Code::corrupt);
+    }
+  }
 }
 
 }  // namespace
