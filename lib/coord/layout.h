@@ -203,8 +203,9 @@ enum class RegionState : uint8_t {
   splitting,
   merging,
   split,
-  aborted
-};  // aborted: of a split that was
+  aborted,  // of a split or merge that was to make it
+  merged
+};
 std::string_view region_state_name(RegionState state);
 base::Result<RegionState> parse_region_state(std::string_view name);
 RegionState region_state(model::PartitionState state);
@@ -217,8 +218,10 @@ struct RegionNode {
   model::Region parent;
   bool has_children = false;  // from SPLIT on
   model::Region left, right;
-  std::string split;         // the split point, a routing key
-  model::AttemptId attempt;  // of its split; of the one that was to make it, while creating and once aborted
+  std::string split;        // the split point, a routing key
+  bool has_target = false;  // from MERGE on
+  model::Region into;
+  model::AttemptId attempt;  // of its split or merge; of the one that was to make it, while creating and once aborted
   friend bool operator==(const RegionNode&, const RegionNode&) = default;
 };
 std::string region_text(const RegionNode& region);

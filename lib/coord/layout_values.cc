@@ -252,13 +252,14 @@ std::string_view region_state_name(RegionState state) {
     case RegionState::merging: return "merging";
     case RegionState::split: return "split";
     case RegionState::aborted: return "aborted";
+    case RegionState::merged: return "merged";
   }
   return "?";
 }
 
 base::Result<RegionState> parse_region_state(std::string_view name) {
   for (const auto s : {RegionState::creating, RegionState::active, RegionState::splitting, RegionState::merging,
-                       RegionState::split, RegionState::aborted})
+                       RegionState::split, RegionState::aborted, RegionState::merged})
     if (region_state_name(s) == name) return s;
   return fail(Code::invalid, "no region state: " + std::string(name));
 }
@@ -280,6 +281,7 @@ std::string region_text(const RegionNode& region) {
   if (region.has_children) {
     lines.add("left", region.left.value).add("right", region.right.value).add("split", base::escape(region.split));
   }
+  if (region.has_target) lines.add("into", region.into.value);
   if (!region.attempt.none()) lines.add("attempt", to_string(region.attempt));
   return lines.text();
 }
@@ -296,6 +298,10 @@ base::Result<RegionNode> parse_region(std::string_view text) {
   }
   if (lines.find("attempt") != nullptr) {
     TRY_ASSIGN(r.attempt, need_id<model::AttemptId>(lines, "attempt"));
+  }
+  r.has_target = lines.find("into") != nullptr;
+  if (r.has_target) {
+    TRY_ASSIGN(r.into.value, number_as<uint32_t>(lines.need_number("into"), "into"));
   }
   r.has_children = lines.find("left") != nullptr;
   if (!r.has_children) return r;
@@ -337,9 +343,12 @@ std::string government_text(const model::Government& g) {
     voters.append(voters.empty() ? "" : " ")
         .append(std::to_string(v.slot) + "/" + v.server.name + "/" + to_string(v.assignment));
   lines.add("voters", voters).add("writer", g.writer).add("txnseq", g.txnseq.value);
-  if (g.cut)
-    lines.add("cut", to_string(g.cut->attempt) + " " + to_string(g.cut->at.epoch) + ":" + to_string(g.cut->at.lsn) +
-                         ":" + std::to_string(g.cut->at.crc));
+  if (!g.cut) return lines.text();
+  lines.add("cut", to_string(g.cut->attempt) + " " + to_string(g.cut->at.epoch) + ":" + to_string(g.cut->at.lsn) + ":" +
+                       std::to_string(g.cut->at.crc));
+  std::string holders;
+  for (const auto& s : g.cut->holders) holders.append(holders.empty() ? "" : " ").append(s.name);
+  if (!holders.empty()) lines.add("cut_on", holders);
   return lines.text();
 }
 
@@ -356,6 +365,19 @@ base::Result<model::Voter> parse_voter(std::string_view text) {
   TRY_ASSIGN(v.assignment, model::parse_id<model::AssignmentId>(text.substr(last + 1)));
   if (v.assignment.none()) return fail(Code::invalid, "voters: no assignment: " + std::string(text));
   return v;
+}
+
+base::Result<std::vector<model::ServerId>> parse_servers(std::string_view text) {
+  std::vector<model::ServerId> out;
+  for (auto rest = trim(text); !rest.empty(); rest = trim(rest)) {
+    const auto end = std::min(rest.find(' '), rest.size());
+    model::ServerId server{std::string(rest.substr(0, end))};
+    TRY(model::validate_server_id(server.name));
+    if (out.size() == model::kVotersMax) return fail(Code::invalid, "more servers than there can be voters");
+    out.push_back(std::move(server));
+    rest.remove_prefix(end);
+  }
+  return out;
 }
 
 // attempt epoch:lsn:checksum
@@ -392,6 +414,7 @@ base::Result<model::Government> parse_government(std::string_view text) {
   TRY_ASSIGN(g.txnseq.value, lines.number_or("txnseq", 0));
   if (const auto cut = lines.get("cut"); !cut.empty()) {
     TRY_ASSIGN(g.cut, parse_cut(cut));
+    TRY_ASSIGN(g.cut->holders, parse_servers(lines.get("cut_on")));
   }
   TRY_ASSIGN(const auto leader, lines.need("leader"));
   if (leader.empty()) return g;

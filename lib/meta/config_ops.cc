@@ -1,5 +1,6 @@
 #include "lib/meta/config_ops.h"
 
+#include <algorithm>
 #include <set>
 
 namespace cantle::meta {
@@ -24,9 +25,15 @@ RegionNode of_partition(const Partition& p) {
     node.split = p.split->point;
     node.attempt = p.split->attempt;
   }
+  if (p.merge) {
+    node.has_target = true;
+    node.into = p.merge->target.region;
+    node.attempt = p.merge->attempt;
+  }
   return node;
 }
 
+// What a split or a merge of `parent` is to make.
 RegionNode of_child(const Partition& parent, const model::Child& child, RegionState state) {
   RegionNode node;
   node.partition = child.id;
@@ -34,13 +41,28 @@ RegionNode of_child(const Partition& parent, const model::Child& child, RegionSt
   node.has_parent = true;
   node.parent = parent.region;
   if (parent.split) node.attempt = parent.split->attempt;
+  if (parent.merge) node.attempt = parent.merge->attempt;
   return node;
+}
+
+// The lower one of a merge answers for it.
+std::vector<const model::Child*> children_of(const Partition& p) {
+  if (p.split) return {&p.split->low, &p.split->high};
+  if (p.merge && p.merge->low == p.id) return {&p.merge->target};
+  return {};
 }
 
 RegionNode of_ended(const Partition& p) {
   auto node = of_partition(p);
-  node.state = RegionState::split;
+  node.state = p.merge ? RegionState::merged : RegionState::split;
   return node;
+}
+
+// The regions a partition was made from, as far as the file remembers.
+std::optional<Region> parent_region(const Metadata& file, const model::PartitionId& id) {
+  if (const auto* parent = model::find_parent(file, id)) return parent->region;
+  const auto merged = model::find_merged(file, id);
+  return merged.empty() ? std::nullopt : std::optional(merged.front()->region);
 }
 
 }  // namespace
@@ -49,22 +71,21 @@ std::map<Region, RegionNode> region_nodes(const Metadata& file) {
   std::map<Region, RegionNode> out;
   for (const auto& p : file.partitions) {
     out[p.region] = of_partition(p);
-    if (!p.split) continue;
-    out[p.split->low.region] = of_child(p, p.split->low, RegionState::creating);
-    out[p.split->high.region] = of_child(p, p.split->high, RegionState::creating);
+    for (const auto* child : children_of(p)) out[child->region] = of_child(p, *child, RegionState::creating);
   }
   for (const auto& e : file.ended) {
     RegionNode node;
     node.partition = e.id;
-    node.state = RegionState::split;
+    node.state = e.was_merged() ? RegionState::merged : RegionState::split;
     node.split = e.point;
     node.attempt = e.attempt;
-    if (const auto* parent = model::find_parent(file, e.id)) node.has_parent = true, node.parent = parent->region;
+    if (const auto parent = parent_region(file, e.id)) node.has_parent = true, node.parent = *parent;
     const auto region_of = [&](const model::PartitionId& id) -> std::optional<Region> {
       if (const auto* p = file.find(id)) return p->region;
       if (const auto* other = find_ended(file, id)) return other->region;
       return std::nullopt;
     };
+    if (const auto into = region_of(e.into)) node.has_target = true, node.into = *into;
     const auto left = region_of(e.low), right = region_of(e.high);
     if (left && right) {
       node.has_children = true;
@@ -92,19 +113,15 @@ std::map<Region, RegionNode> changed_region_nodes(const Metadata* before, const 
     const auto* is = after.partitions.get(region);
     if (was != nullptr) {
       then[region] = of_partition(*was);
-      if (was->split)
-        for (const auto* child : {&was->split->low, &was->split->high})
-          then[child->region] = of_child(*was, *child, RegionState::creating);
       if (is == nullptr) now[region] = of_ended(*was);
-      if (was->split)
-        for (const auto* child : {&was->split->low, &was->split->high})
-          now.try_emplace(child->region, of_child(*was, *child, RegionState::aborted));
+      for (const auto* child : children_of(*was)) {
+        then[child->region] = of_child(*was, *child, RegionState::creating);
+        now.try_emplace(child->region, of_child(*was, *child, RegionState::aborted));
+      }
     }
     if (is == nullptr) continue;
     now[region] = of_partition(*is);
-    if (is->split)
-      for (const auto* child : {&is->split->low, &is->split->high})
-        now[child->region] = of_child(*is, *child, RegionState::creating);
+    for (const auto* child : children_of(*is)) now[child->region] = of_child(*is, *child, RegionState::creating);
   }
   std::erase_if(now, [&](const auto& entry) {
     const auto it = then.find(entry.first);
@@ -118,19 +135,26 @@ std::optional<model::Government> first_government(const Metadata& file, Region r
   if (p == nullptr || file.replication != model::Replication::quorum) return std::nullopt;
   model::Government first{{1}, {}, {}, std::move(writer), p->min_txnseq};
   for (const auto& a : p->assignments) first.voters.push_back({a.slot, a.server, a.id});
-  const auto* parent = model::find_parent(file, p->id);
-  if (parent != nullptr && parent->cut) first.epoch = parent->cut->epoch.next();
+  // Above those of all that it was made from.
+  auto parents = model::find_merged(file, p->id);
+  if (const auto* parent = model::find_parent(file, p->id)) parents.push_back(parent);
+  for (const auto* parent : parents)
+    if (parent->cut) first.epoch = std::max(first.epoch, parent->cut->epoch.next());
   return first;
 }
 
 std::vector<coord::Op> government_checks(const coord::Layout& layout, const std::string& d, const Metadata& before,
                                          std::span<const model::Operation> operations) {
   std::vector<coord::Op> checks;
+  const auto check = [&](const model::PartitionId& partition, const model::ops::FinalCut& cut) {
+    if (const auto* p = before.find(partition))
+      checks.emplace_back(coord::OpCheck{layout.government(d, p->region), cut.government_version});
+  };
   for (const auto& op : operations) {
-    const auto* finalize = std::get_if<model::ops::FinalizeSplit>(&op);
-    const auto* parent = finalize != nullptr && finalize->cut ? before.find(finalize->partition) : nullptr;
-    if (parent == nullptr) continue;
-    checks.emplace_back(coord::OpCheck{layout.government(d, parent->region), finalize->cut->government_version});
+    const auto* split = std::get_if<model::ops::FinalizeSplit>(&op);
+    if (split != nullptr && split->cut) check(split->partition, *split->cut);
+    const auto* merge = std::get_if<model::ops::FinalizeMerge>(&op);
+    if (merge != nullptr && merge->cuts) check(merge->low, merge->cuts->low), check(merge->high, merge->cuts->high);
   }
   return checks;
 }

@@ -153,7 +153,7 @@ DiscoverItem held_item(const model::Metadata& map, const model::ServerId& server
     item.region = e->region;
     item.interval = e->interval;
     for (const auto& p : map.partitions)
-      if (e->interval.contains(p.interval))
+      if (!e->interval.intersect(p.interval).empty())
         for (auto& t : targets_of(p)) item.targets.push_back(std::move(t));
     return item;
   }

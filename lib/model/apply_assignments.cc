@@ -62,7 +62,7 @@ base::Status apply(Draft& draft, const ops::Initialize& op) {
 
 base::Status apply(Draft& draft, const ops::Replace& op) {
   TRY_ASSIGN(auto p, draft.partition(op.partition));
-  if (p.state != PartitionState::active || p.split || !p.moves.empty())
+  if (being_reshaped(p) || !p.moves.empty())
     return conflict("reshaping", "partition " + to_string(p.id) + " is being reshaped already");
   if (op.attempt.none()) return refused("ids", "a move needs an attempt id");
   const auto from = iterator_of(p, op.from);

@@ -15,6 +15,8 @@ struct Draft {
   base::Result<Partition> partition(const PartitionId& id) const;
   // Puts it back, as changed by this transaction.
   void changed(Partition partition);
+  // Takes it out, and remembers this of it.
+  void ended(EndedPartition ended);
 };
 
 inline auto conflict(std::string_view rule, std::string text) {
@@ -28,6 +30,9 @@ inline auto refused(std::string_view rule, std::string text) {
   return base::fail(std::move(error));
 }
 
+// What is left of it, less what became of it.
+EndedPartition make_ended(const Draft& draft, const Partition& partition, const AttemptId& attempt);
+
 // The copy of the base that the operations then change.
 base::Result<Draft> begin(const Metadata* before, std::span<const Operation> operations, const ApplyContext& context);
 
@@ -39,6 +44,10 @@ base::Status apply(Draft& draft, const ops::SplitPartition& op);
 base::Status apply(Draft& draft, const ops::FinalizeSplit& op);
 base::Status apply(Draft& draft, const ops::AbortSplit& op);
 base::Status apply(Draft& draft, const ops::SweepEnded& op);
+
+base::Status apply(Draft& draft, const ops::MergePartitions& op);
+base::Status apply(Draft& draft, const ops::FinalizeMerge& op);
+base::Status apply(Draft& draft, const ops::AbortMerge& op);
 
 base::Status apply(Draft& draft, const ops::Initialize& op);
 base::Status apply(Draft& draft, const ops::Replace& op);

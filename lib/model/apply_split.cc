@@ -76,9 +76,21 @@ Partition make_partition(const Draft& draft, const Partition& parent, const Chil
 
 }  // namespace
 
+EndedPartition make_ended(const Draft& draft, const Partition& p, const AttemptId& attempt) {
+  return {.id = p.id,
+          .region = p.region,
+          .interval = p.interval,
+          .attempt = attempt,
+          .point = {},
+          .low = {},
+          .high = {},
+          .at = draft.file.txnseq,
+          .parent_assignments = p.assignments};
+}
+
 base::Status apply(Draft& draft, const ops::SplitPartition& op) {
   TRY_ASSIGN(auto p, draft.partition(op.partition));
-  if (p.state != PartitionState::active || p.split || !p.moves.empty())
+  if (being_reshaped(p) || !p.moves.empty())
     return conflict("reshaping", "partition " + to_string(p.id) + " is being reshaped already");
   if (op.attempt.none()) return refused("ids", "a split needs an attempt id");
   if (op.point <= p.interval.begin || !p.interval.contains(op.point))
@@ -124,20 +136,13 @@ base::Status apply(Draft& draft, const ops::FinalizeSplit& op) {
         std::none_of(split.high.assignments.begin(), split.high.assignments.end(), [&](auto& a) { return a.id == id; }))
       return conflict("ready", "assignment " + to_string(id) + " is not one of split " + to_string(op.attempt));
 
-  draft.file.ended.push_back({.id = parent.id,
-                              .region = parent.region,
-                              .interval = parent.interval,
-                              .attempt = op.attempt,
-                              .point = split.point,
-                              .low = split.low.id,
-                              .high = split.high.id,
-                              .at = draft.file.txnseq,
-                              .parent_assignments = parent.assignments,
-                              .cut = quorum ? std::optional(CutEnd{op.cut->at, op.cut->epoch}) : std::nullopt});
-  std::stable_sort(draft.file.ended.begin(), draft.file.ended.end(),
-                   [](const auto& a, const auto& b) { return std::pair(a.at, a.region) < std::pair(b.at, b.region); });
   // Parent out, children in, in one transaction: no file has a hole or an overlap (S41).
-  draft.file.partitions.erase(parent.region);
+  EndedPartition ended = make_ended(draft, parent, op.attempt);
+  ended.point = split.point;
+  ended.low = split.low.id;
+  ended.high = split.high.id;
+  if (quorum) ended.cut = CutEnd{op.cut->at, op.cut->epoch};
+  draft.ended(std::move(ended));
   draft.changed(make_partition(draft, parent, split.low, {parent.interval.begin, split.point}, op.ready));
   draft.changed(make_partition(draft, parent, split.high, {split.point, parent.interval.end}, op.ready));
   return base::ok();

@@ -1,4 +1,4 @@
-// The cut of a split in a quorum table's log (design/reshape.md, "Split", 3): the block behind which the parent's log
+// The cut of a split or a merge in a quorum table's log (design/reshape.md): the block behind which the parent's log
 // holds nothing of clients. An uncut takes it back. Both take one LSN; their payload is the attempt's id.
 //
 // CutTable is what is kept of them beside a log, so that whoever has the log knows at once whether it ends in a cut.
@@ -54,7 +54,10 @@ class CutTable {
 struct CutReport {
   AttemptId attempt;
   LogPoint at;
-  CANTLE_FIELDS(attempt, at)
+  // Of a merge: the servers of the voters that have the cut on disk, as far as the leader knows; in order. Each of the
+  // two cuts is on a majority, but it takes both on one server to make the target.
+  std::vector<ServerId> holders = {};
+  CANTLE_FIELDS(attempt, at, holders)
   friend bool operator==(const CutReport&, const CutReport&) = default;
 };
 

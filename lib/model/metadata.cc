@@ -19,8 +19,21 @@ const EndedPartition* find_ended(const Metadata& metadata, const PartitionId& id
 
 const EndedPartition* find_parent(const Metadata& metadata, const PartitionId& child) {
   for (const auto& e : metadata.ended)
-    if (e.low == child || e.high == child) return &e;
+    if (!e.was_merged() && (e.low == child || e.high == child)) return &e;
   return nullptr;
+}
+
+std::vector<const EndedPartition*> find_merged(const Metadata& metadata, const PartitionId& target) {
+  std::vector<const EndedPartition*> out;
+  for (const auto& e : metadata.ended)
+    if (e.was_merged() && e.into == target) out.push_back(&e);
+  std::sort(out.begin(), out.end(), [](const auto* a, const auto* b) { return a->interval.begin < b->interval.begin; });
+  return out;
+}
+
+const Partition* find_neighbour(const Metadata& metadata, const Partition& merging) {
+  if (!merging.merge) return nullptr;
+  return metadata.find(merging.merge->low == merging.id ? merging.merge->high : merging.merge->low);
 }
 
 bool being_filled(const Metadata& metadata, const Interval& interval) {

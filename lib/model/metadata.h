@@ -48,6 +48,10 @@ struct Metadata {
 const EndedPartition* find_ended(const Metadata& metadata, const PartitionId& id);
 // The one that was split into `child` and others; null: none, or forgotten.
 const EndedPartition* find_parent(const Metadata& metadata, const PartitionId& child);
+// Those that were merged into `target`, the lower one first; fewer than two: it was not made so, or this was forgotten.
+std::vector<const EndedPartition*> find_merged(const Metadata& metadata, const PartitionId& target);
+// A merge's other one of the two, while it is going on.
+const Partition* find_neighbour(const Metadata& metadata, const Partition& merging);
 // A partition that meets the interval has a replica that is being filled: what the interval belonged to before may be
 // needed for it (lib/proto/push_fill.h).
 bool being_filled(const Metadata& metadata, const Interval& interval);

@@ -23,6 +23,14 @@ void Draft::changed(Partition partition) {
   file.partitions.put(std::move(partition));
 }
 
+void Draft::ended(EndedPartition ended) {
+  file.partitions.erase(ended.region);
+  const auto order = [](const EndedPartition& a, const EndedPartition& b) {
+    return std::pair(a.at, a.region) < std::pair(b.at, b.region);
+  };
+  file.ended.insert(std::upper_bound(file.ended.begin(), file.ended.end(), ended, order), std::move(ended));
+}
+
 base::Status apply(Draft& draft, const ops::CreateTable& op) {
   auto& file = draft.file;
   if (op.keyspace != Keyspace::range) return refused("supported", "this version has range tables only");
@@ -137,6 +145,13 @@ ops::SplitPartition draw_split(const Partition& parent, std::string point, const
       .partition = parent.id, .attempt = AttemptId::draw(random), .point = std::move(point), .low = {}, .high = {}};
   op.low = child(low);
   op.high = child(high);
+  return op;
+}
+
+ops::MergePartitions draw_merge(const Partition& low, const Partition& high, base::Random& random) {
+  ops::MergePartitions op{
+      .attempt = AttemptId::draw(random), .low = low.id, .high = high.id, .target = {PartitionId::draw(random), {}}};
+  for (const auto& a : low.assignments) op.target.assignments.push_back({a.server, AssignmentId::draw(random)});
   return op;
 }
 

@@ -96,7 +96,8 @@ struct SplitPartition {
 };
 
 // Of a split or a move: the barrier has passed. Expects it before the barrier. What has to be filled becomes
-// INITIALIZING.
+// INITIALIZING. (A merge has no barrier: its target stands where both stand, so nobody has to begin to include
+// anybody.)
 struct Initialize {
   PartitionId partition;
   AttemptId attempt;
@@ -134,6 +135,42 @@ struct AbortSplit {
   AttemptId attempt;
   CANTLE_FIELDS(partition, attempt)
   friend bool operator==(const AbortSplit&, const AbortSplit&) = default;
+};
+
+// Makes one partition of two. Expects that `high` begins where `low` ends, both active with no split, move or merge,
+// all their assignments AVAILABLE, both on the same servers, and the target's assignments on these, too.
+struct MergePartitions {
+  AttemptId attempt;
+  PartitionId low, high;
+  NewChild target;
+  CANTLE_FIELDS(attempt, low, high, target)
+  friend bool operator==(const MergePartitions&, const MergePartitions&) = default;
+};
+
+// Expects in `ready` a majority of the target's assignments. In a quorum table it names both cuts, and those who are
+// ready have both on disk: a cut alone is on a majority, but two of these may share a single server. Whoever commits it
+// checks that both governments' nodes have those versions still. Both out, the target in, in one transaction; both are
+// remembered in `ended`. All of its assignments enter AVAILABLE: a push table's stand on copies that were, a quorum
+// table's government counts them from the beginning, and who has not both cuts votes with an empty log.
+struct FinalCuts {
+  FinalCut low, high;
+  CANTLE_FIELDS(low, high)
+  friend bool operator==(const FinalCuts&, const FinalCuts&) = default;
+};
+struct FinalizeMerge {
+  AttemptId attempt;
+  PartitionId low, high;
+  std::vector<AssignmentId> ready;
+  std::optional<FinalCuts> cuts = {};
+  CANTLE_FIELDS(attempt, low, high, ready, cuts)
+  friend bool operator==(const FinalizeMerge&, const FinalizeMerge&) = default;
+};
+
+struct AbortMerge {
+  AttemptId attempt;
+  PartitionId low, high;
+  CANTLE_FIELDS(attempt, low, high)
+  friend bool operator==(const AbortMerge&, const AbortMerge&) = default;
 };
 
 // Begins to replace assignment `from` by a new one, PROPOSED in the same slot. Expects the partition active, no split
@@ -201,7 +238,8 @@ struct SweepEnded {
 
 using Operation = std::variant<ops::CreateTable, ops::DropTable, ops::SetOption, ops::SplitPartition, ops::Initialize,
                                ops::FinalizeSplit, ops::AbortSplit, ops::Replace, ops::MarkAvailable, ops::FinalizeMove,
-                               ops::CancelMove, ops::RemoveDead, ops::SweepEnded>;
+                               ops::CancelMove, ops::RemoveDead, ops::SweepEnded, ops::MergePartitions,
+                               ops::FinalizeMerge, ops::AbortMerge>;
 
 // "SPLIT", "FINALIZE_MOVE" … ; also what an operation is called on the wire.
 std::string_view operation_name(const Operation& operation);
@@ -225,6 +263,8 @@ base::Result<Metadata> apply(const Metadata* base, std::span<const Operation> op
 // Draw the ids of a new operation. `low` and `high` empty: the servers of the parent, slot for slot.
 ops::SplitPartition draw_split(const Partition& parent, std::string point, const std::vector<ServerId>& low,
                                const std::vector<ServerId>& high, base::Random& random);
+// The target's slots are those of `low`.
+ops::MergePartitions draw_merge(const Partition& low, const Partition& high, base::Random& random);
 ops::Replace draw_replace(const Partition& partition, const Assignment& from, const ServerId& to, bool from_dead,
                           base::Random& random);
 

@@ -8,8 +8,9 @@ namespace cantle::model {
 namespace {
 
 constexpr std::array<std::string_view, std::variant_size_v<Operation>> kNames = {
-    "CREATE_TABLE", "DROP_TABLE",     "SET_OPTION",    "SPLIT",       "INITIALIZE",  "FINALIZE_SPLIT", "ABORT_SPLIT",
-    "REPLACE",      "MARK_AVAILABLE", "FINALIZE_MOVE", "CANCEL_MOVE", "REMOVE_DEAD", "SWEEP_ENDED"};
+    "CREATE_TABLE", "DROP_TABLE", "SET_OPTION",     "SPLIT",         "INITIALIZE",  "FINALIZE_SPLIT",
+    "ABORT_SPLIT",  "REPLACE",    "MARK_AVAILABLE", "FINALIZE_MOVE", "CANCEL_MOVE", "REMOVE_DEAD",
+    "SWEEP_ENDED",  "MERGE",      "FINALIZE_MERGE", "ABORT_MERGE"};
 
 template <class T>
 concept HasFields = requires(const T& t) {

@@ -1,4 +1,4 @@
-// Partition and what hangs on it: assignments, a split in progress, moves, what is left of it once it ended.
+// Partition and what hangs on it: assignments, a split or a merge in progress, moves, what is left of it once it ended.
 //
 // Pure values, parts of Metadata (lib/model/metadata.h).
 #pragma once
@@ -41,7 +41,8 @@ struct Assignment {
   uint32_t slot = 0;
   AssignmentState state = AssignmentState::proposed;
   AssignmentId source;  // the tenure it continues or replaces: for a split's child on a server of the parent, the
-                        // parent's assignment there (nothing has to be copied); for a replacement, the replaced one
+                        // parent's assignment there (nothing has to be copied); for a merge's target, the lower
+                        // one's there (beside the higher one's there); for a replacement, the replaced one
   TxnSeq since;         // txnseq at which it got this state
   CANTLE_FIELDS(server, id, slot, state, source, since)
   friend bool operator==(const Assignment&, const Assignment&) = default;
@@ -50,7 +51,7 @@ struct Assignment {
 struct Child {
   PartitionId id;
   Region region;
-  std::vector<Assignment> assignments;  // one a slot, fixed by SPLIT
+  std::vector<Assignment> assignments;  // one a slot, fixed by SPLIT or MERGE
   CANTLE_FIELDS(id, region, assignments)
   friend bool operator==(const Child&, const Child&) = default;
 };
@@ -69,6 +70,17 @@ struct Split {
   TxnSeq since;  // txnseq of SPLIT: the barrier is `observed` at or past this
   CANTLE_FIELDS(attempt, point, low, high, phase, since)
   friend bool operator==(const Split&, const Split&) = default;
+};
+
+// Everything a merge needs, fixed in the transaction that begins it. Both of the neighbours have the same one. The
+// target stands on the servers of both, which are the same: no record moves.
+struct Merge {
+  AttemptId attempt;
+  PartitionId low, high;  // low.end == high.begin
+  Child target;
+  TxnSeq since;  // txnseq of MERGE
+  CANTLE_FIELDS(attempt, low, high, target, since)
+  friend bool operator==(const Merge&, const Merge&) = default;
 };
 
 // A replica slot being moved: REPLACE and, later, moves. The assignments carry the details.
@@ -90,16 +102,17 @@ struct Partition {
   Interval interval;
   PartitionState state = PartitionState::active;
   TxnSeq min_txnseq;   // txnseq of the last change of this entry: callers with an older map are sent back
-  PartitionId parent;  // the partition it was split from; none for the first
+  PartitionId parent;  // the partition it was split from, the lower one of those it was merged from; none for the first
   Region parent_region;
   std::vector<Assignment> assignments;  // in slot order; a replacement stands behind the replaced
   std::optional<Split> split;
   std::vector<Move> moves;
-  CANTLE_FIELDS(id, region, interval, state, min_txnseq, parent, parent_region, assignments, split, moves)
+  std::optional<Merge> merge = {};
+  CANTLE_FIELDS(id, region, interval, state, min_txnseq, parent, parent_region, assignments, split, moves, merge)
   friend bool operator==(const Partition&, const Partition&) = default;
 };
 
-// Where the log of a quorum table's parent ended: its children's begin behind it.
+// Where the log of a quorum table's parent ended: its children's begin behind it, or the one that it was merged into.
 struct CutEnd {
   LogPoint at;
   Epoch epoch;  // of the parent's last government: the children's are above it
@@ -107,8 +120,9 @@ struct CutEnd {
   friend bool operator==(const CutEnd&, const CutEnd&) = default;
 };
 
-// What is left of a partition after FINALIZE_SPLIT: a server that was away learns from it that its
-// copy of the parent is to be divided, and a replica that is being filled what the parent's copies can give it. Kept
+// What is left of a partition after FINALIZE_SPLIT or FINALIZE_MERGE: a server that was away learns from it that its
+// copy of the parent is to be divided, or joined with its neighbour's, and a replica that is being filled what the
+// parent's copies can give it. Kept
 // until every server in `parent_assignments` has published an `observed` at or past `at`, or holds nothing of this
 // table any more, and no such replica is left (being_filled() in lib/model/metadata.h).
 struct EndedPartition {
@@ -116,12 +130,15 @@ struct EndedPartition {
   Region region;
   Interval interval;
   AttemptId attempt;
-  std::string point;
-  PartitionId low, high;
-  TxnSeq at;  // txnseq of FINALIZE_SPLIT
+  std::string point;      // of a split
+  PartitionId low, high;  // the children of a split
+  TxnSeq at;              // txnseq of FINALIZE_SPLIT or FINALIZE_MERGE
   std::vector<Assignment> parent_assignments;
   std::optional<CutEnd> cut = {};  // of a quorum table's
-  CANTLE_FIELDS(id, region, interval, attempt, point, low, high, at, parent_assignments, cut)
+  PartitionId into = {};           // of a merge: the target; none: it was split
+  CANTLE_FIELDS(id, region, interval, attempt, point, low, high, at, parent_assignments, cut, into)
+
+  bool was_merged() const { return !into.none(); }
   friend bool operator==(const EndedPartition&, const EndedPartition&) = default;
 };
 
@@ -130,6 +147,8 @@ struct EndedPartition {
 std::vector<const Assignment*> should_vote(const Partition& partition);
 const Assignment* find_assignment(const Partition& partition, const ServerId& server);
 const Assignment* find_assignment(const Partition& partition, const AssignmentId& id);
+// Not active: it is being split or merged.
+inline bool being_reshaped(const Partition& p) { return p.state != PartitionState::active || p.split || p.merge; }
 // A replica of it is being filled.
 bool being_filled(const Partition& partition);
 // Its server was called dead, and what takes its place is AVAILABLE: no write waits for it any more, be it alive or

@@ -31,6 +31,12 @@ void ids_of(const Partition& p, std::vector<RawId>* out) {
       for (const auto& a : child->assignments) add(a.id);
     }
   }
+  // Both of a merge have it; the lower one answers for it.
+  if (p.merge && p.merge->low == p.id) {
+    add(p.merge->attempt);
+    add(p.merge->target.id);
+    for (const auto& a : p.merge->target.assignments) add(a.id);
+  }
 }
 
 // Ids are random, but not those of tests: fold all of it.

@@ -99,7 +99,7 @@ class Partitions {
   const Partition* get(Region region) const;
   const Partition* find(const PartitionId& id) const;
   // The partition that has this assignment among its own or among the children of its split; by_attempt:
-  // that is being split or moved under this attempt.
+  // that is being split or moved under this attempt. Of a merge's attempt and its target's assignments: the lower one.
   const Partition* by_assignment(const AssignmentId& id) const;
   const Partition* by_attempt(const AttemptId& id) const;
   // How often these bytes stand in the map as an id of any kind; a valid map has none above 1.

@@ -23,13 +23,16 @@ constexpr std::array kRules = {
     Rule{"cover", "the partitions cover the keyspace exactly, without hole or overlap"},
     Rule{"ids", "ids of partitions, assignments and attempts are there and unique"},
     Rule{"region", "region numbers are unique and below next_region"},
-    Rule{"state", "a partition is splitting if it has a split, otherwise active"},
+    Rule{"state", "a partition is splitting if it has a split, merging if it has a merge, otherwise active"},
     Rule{"txnseq", "no entry is newer than its file"},
     Rule{"server-twice", "no server stands twice in one partition or child"},
     Rule{"slot", "each slot has one assignment, or two of which one replaces the other"},
     Rule{"split",
          "the split point lies inside the partition, each child has one assignment a slot, and a source is the "
          "parent's assignment on that server"},
+    Rule{"merge",
+         "two neighbours on the same servers have the same merge, and its target has one assignment a slot there, "
+         "whose source is the lower one's"},
     Rule{"move", "a move joins two assignments of one slot whose states fit"},
     Rule{"ended", "ended partitions are in order and not among the living"},
     Rule{kRacksRule, "no two replicas of a partition stand in one rack, as long as there are enough racks"},
@@ -87,7 +90,8 @@ base::Status check_moves(const Partition& p) {
     if (!moved.insert(m.from).second || !moved.insert(m.to).second)
       return broken("move", name_of(p) + ": an assignment is in two moves");
   }
-  if (p.split && !p.moves.empty()) return broken("move", name_of(p) + " is split and moved at once");
+  if ((p.split || p.merge) && !p.moves.empty())
+    return broken("move", name_of(p) + " is " + (p.split ? "split" : "merged") + " and moved at once");
   return base::ok();
 }
 
@@ -135,8 +139,8 @@ base::Status check_child(const Metadata& file, const Partition& p, const Child& 
 }
 
 base::Status check_split(const Metadata& file, const Partition& p) {
-  if (p.state != (p.split ? PartitionState::splitting : PartitionState::active))
-    return broken("state", name_of(p) + " has a state that does not fit");
+  const auto fits = p.split ? PartitionState::splitting : p.merge ? PartitionState::merging : PartitionState::active;
+  if (p.state != fits) return broken("state", name_of(p) + " has a state that does not fit");
   if (!p.split) return base::ok();
   const auto& s = *p.split;
   if (s.phase != SplitPhase::barrier && s.phase != SplitPhase::filling)
@@ -146,6 +150,39 @@ base::Status check_split(const Metadata& file, const Partition& p) {
   if (s.point.size() > kKeyMax) return broken("limits", name_of(p) + ": the split point is too long");
   TRY(check_child(file, p, s.low));
   return check_child(file, p, s.high);
+}
+
+base::Status check_target(const Metadata& file, const Merge& merge, const Partition& low) {
+  const auto where = "target " + to_string(merge.target.id) + " of merge " + to_string(merge.attempt);
+  TRY(check_servers(merge.target.assignments, where));
+  if (merge.target.assignments.size() != file.replicas)
+    return broken("merge", where + " has not one assignment a slot");
+  for (uint32_t slot = 0; slot < merge.target.assignments.size(); slot++) {
+    const auto& a = merge.target.assignments[slot];
+    const auto* source = find_assignment(low, a.server);
+    if (a.slot != slot) return broken("merge", where + ": slots are out of order");
+    if (source == nullptr || a.source != source->id)
+      return broken("merge", where + ": the source of " + a.server.name + " is not the lower one's assignment there");
+    if (a.state != AssignmentState::proposed)
+      return broken("merge", where + ": the state of " + a.server.name + " does not fit");
+  }
+  return base::ok();
+}
+
+base::Status check_merge(const Metadata& file, const Partition& p) {
+  if (!p.merge) return base::ok();
+  const auto& merge = *p.merge;
+  const auto* low = file.find(merge.low);
+  const auto* high = file.find(merge.high);
+  if (p.split || low == nullptr || high == nullptr || low == high || (low != &p && high != &p) ||
+      low->merge != p.merge || high->merge != p.merge || low->interval.end.empty() ||
+      low->interval.end != high->interval.begin)
+    return broken("merge", name_of(p) + ": merge " + to_string(merge.attempt) + " does not join two neighbours");
+  for (const auto& a : low->assignments)
+    if (a.state != AssignmentState::available || find_assignment(*high, a.server) == nullptr ||
+        find_assignment(*high, a.server)->state != AssignmentState::available)
+      return broken("merge", name_of(p) + ": " + a.server.name + " has not the whole of both");
+  return check_target(file, merge, *low);
 }
 
 base::Status check_txnseqs(const Metadata& file, const Partition& p) {
@@ -158,6 +195,10 @@ base::Status check_txnseqs(const Metadata& file, const Partition& p) {
     good = good && fits(p.split->since);
     for (const auto* child : {&p.split->low, &p.split->high})
       for (const auto& a : child->assignments) good = good && fits(a.since) && a.since >= p.split->since;
+  }
+  if (p.merge) {
+    good = good && fits(p.merge->since) && p.merge->since <= p.min_txnseq;
+    for (const auto& a : p.merge->target.assignments) good = good && a.since == p.merge->since;
   }
   return good ? base::ok() : broken("txnseq", name_of(p) + " has a txnseq out of range");
 }
@@ -172,6 +213,12 @@ void each_id(const Partition& p, const auto& fn) {
       fn(child->id.view());
       for (const auto& a : child->assignments) fn(a.id.view());
     }
+  }
+  // The higher one's is the same (rule "merge").
+  if (p.merge && p.merge->low == p.id) {
+    fn(p.merge->attempt.view());
+    fn(p.merge->target.id.view());
+    for (const auto& a : p.merge->target.assignments) fn(a.id.view());
   }
 }
 
@@ -192,6 +239,8 @@ base::Status check_regions(const Metadata& file, const Partition& p) {
   const auto below = [&](Region r) { return r.value >= 1 && r < file.next_region; };
   if (!below(p.region) || file.partitions.get(p.region) != &p)
     return broken("region", name_of(p) + ": its region number is out of range or used twice");
+  if (p.merge && (!below(p.merge->target.region) || file.partitions.get(p.merge->target.region) != nullptr))
+    return broken("region", name_of(p) + ": the region number of a merge's target is out of range or used twice");
   if (!p.split) return base::ok();
   for (const auto r : {p.split->low.region, p.split->high.region})
     if (!below(r) || file.partitions.get(r) != nullptr)
@@ -208,6 +257,7 @@ base::Status check_partition(const Metadata& file, const Partition& p) {
   TRY(check_moves(p));
   TRY(check_slots(file, p));
   TRY(check_split(file, p));
+  TRY(check_merge(file, p));
   TRY(check_txnseqs(file, p));
   TRY(check_ids(file, p));
   return check_regions(file, p);
@@ -251,6 +301,8 @@ base::Status check_ended(const Metadata& file) {
     if (e.region.value < 1 || e.region >= file.next_region || !regions.insert(e.region).second ||
         file.partitions.get(e.region) != nullptr)
       return broken("region", where + ": its region number is out of range or used twice");
+    if (e.was_merged() != (e.low.none() && e.high.none()) || (e.was_merged() && !e.point.empty()))
+      return broken("ended", where + " was split and merged at once");
     TRY(check_servers(e.parent_assignments, where));
   }
   return base::ok();

@@ -37,7 +37,7 @@ void put(Writer& w, const model::Child& child) {
 }
 
 void put(Writer& w, const model::Partition& p) {
-  w.array(kPartitionFields);
+  w.array(p.merge ? kPartitionMergeFields : kPartitionFields);
   w.bin(p.id.view());
   w.uint(p.region.value);
   w.bin(p.interval.begin);
@@ -68,6 +68,13 @@ void put(Writer& w, const model::Partition& p) {
     w.uint(m.since.value);
     w.uint(m.cancelled.value);
   }
+  if (!p.merge) return;
+  w.array(kMergeFields);
+  w.bin(p.merge->attempt.view());
+  w.bin(p.merge->low.view());
+  w.bin(p.merge->high.view());
+  put(w, p.merge->target);
+  w.uint(p.merge->since.value);
 }
 
 void put(Writer& w, const model::EndedPartition& e) {
@@ -78,9 +85,9 @@ void put(Writer& w, const model::EndedPartition& e) {
   w.bin(e.interval.end);
   w.bin(e.attempt.view());
   w.bin(e.point);
-  std::string children(e.low.view());
-  children += e.high.view();
-  w.bin(children);
+  std::string became(e.was_merged() ? e.into.view() : e.low.view());  // one id: merged into it; two: split
+  if (!e.was_merged()) became += e.high.view();
+  w.bin(became);
   w.uint(e.at.value);
   put(w, e.parent_assignments);
   if (!e.cut) return;
@@ -175,7 +182,9 @@ void get(Input& in, model::Child* child) {
 }
 
 void get(Input& in, model::Partition* p) {
-  in.exactly(kPartitionFields);
+  uint32_t fields = 0;
+  in.array(&fields, kPartitionMergeFields);
+  in.need(fields == kPartitionFields || fields == kPartitionMergeFields);
   in.id(&p->id);
   in.number(&p->region.value, model::kRegionMax - 1);
   p->interval.begin = in.text(model::kKeyMax);
@@ -209,6 +218,14 @@ void get(Input& in, model::Partition* p) {
     in.number(&m.cancelled.value);
     p->moves.push_back(m);
   }
+  if (fields != kPartitionMergeFields) return;
+  auto& merge = p->merge.emplace();
+  in.exactly(kMergeFields);
+  in.id(&merge.attempt);
+  in.id(&merge.low);
+  in.id(&merge.high);
+  get(in, &merge.target);
+  in.number(&merge.since.value);
 }
 
 void get(Input& in, model::EndedPartition* e) {
@@ -221,11 +238,13 @@ void get(Input& in, model::EndedPartition* e) {
   e->interval.end = in.text(model::kKeyMax);
   in.id(&e->attempt);
   e->point = in.text(model::kKeyMax);
-  const auto children = in.view();
-  in.need(children.size() == 32);
-  if (in.good()) {
-    e->low = *model::PartitionId::from_bytes(children.substr(0, 16));
-    e->high = *model::PartitionId::from_bytes(children.substr(16));
+  const auto became = in.view();
+  in.need(became.size() == 16 || became.size() == 32);
+  if (in.good() && became.size() == 16) {
+    e->into = *model::PartitionId::from_bytes(became);
+  } else if (in.good()) {
+    e->low = *model::PartitionId::from_bytes(became.substr(0, 16));
+    e->high = *model::PartitionId::from_bytes(became.substr(16));
   }
   in.number(&e->at.value);
   get(in, &e->parent_assignments);

@@ -10,10 +10,11 @@
 
 namespace cantle::wire::nodes {
 
-// How many stand in each array: those of the model; one more where an interval is two, one less where two children are
-// one.
-constexpr uint32_t kPartitionFields = 11, kAssignmentFields = 6, kSplitFields = 6, kChildFields = 3, kMoveFields = 6,
-                   kEndedFields = 9, kEndedCutFields = 13;  // a quorum table's says where its log ended
+// How many stand in each array: those of the model; one more where an interval is two, one less where what a partition
+// became is one.
+constexpr uint32_t kPartitionFields = 11, kPartitionMergeFields = 12, kMergeFields = 5, kAssignmentFields = 6,
+                   kSplitFields = 6, kChildFields = 3, kMoveFields = 6, kEndedFields = 9,
+                   kEndedCutFields = 13;  // a quorum table's says where its log ended
 
 struct Leaf {
   uint32_t number = 0;

@@ -74,6 +74,13 @@ class RandomTable {
                                      : mark(random_.chance(0.5) ? p.split->low : p.split->high);
       }
     }
+    if (p.merge) {
+      if (random_.chance(0.3)) return model::ops::AbortMerge{p.merge->attempt, p.merge->low, p.merge->high};
+      model::ops::FinalizeMerge op{p.merge->attempt, p.merge->low, p.merge->high, {}};
+      for (const auto& a : p.merge->target.assignments)
+        if (random_.chance(0.8)) op.ready.push_back(a.id);
+      return op;
+    }
     if (!p.moves.empty()) {
       const auto& m = p.moves.front();
       switch (random_.below(6)) {
@@ -83,7 +90,12 @@ class RandomTable {
         default: return mark_available(m.to);
       }
     }
-    switch (random_.below(10)) {
+    switch (random_.below(12)) {
+      case 11:
+      case 10:
+        if (const auto* high = current_.find(p.interval.end); high != nullptr && !p.interval.end.empty())
+          return model::draw_merge(p, *high, random_);
+        [[fallthrough]];
       case 0:
         return model::ops::SetOption{"read_level",
                                      random_.chance(0.5) ? std::optional<std::string>("majority") : std::nullopt};

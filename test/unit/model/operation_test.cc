@@ -354,6 +354,194 @@ std::string electorate(const Partition& p) {
   return text;
 }
 
+// A table of two partitions, [, m) and [m, ), on the same servers.
+class Neighbours : public Story {
+ protected:
+  void SetUp() override {
+    must(split());
+    must(ops::Initialize{only().id, only().split->attempt});
+    must(finalize());
+    must(ops::SweepEnded{now.ended[0].id, now.ended[0].attempt});
+  }
+  void quorum() { now.replication = Replication::quorum; }
+  const Partition& low() const { return now.partitions[0]; }
+  const Partition& high() const { return now.partitions[1]; }
+  ops::MergePartitions merge() { return draw_merge(low(), high(), random); }
+  ops::FinalizeMerge finalize_merge(size_t ready) const {
+    const auto& m = *low().merge;
+    ops::FinalizeMerge op{m.attempt, m.low, m.high, {}};
+    for (size_t i = 0; i < ready; i++) op.ready.push_back(m.target.assignments[i].id);
+    return op;
+  }
+  static ops::FinalCuts cuts() { return {{{{3}, {17}, 9}, {4}, 2}, {{{6}, {11}, 8}, {7}, 1}}; }
+};
+
+TEST_F(Neighbours, are_merged_where_both_stand) {
+  const auto op = merge();
+  must(op);
+  EXPECT_EQ(low().state, PartitionState::merging);
+  EXPECT_EQ(high().state, PartitionState::merging);
+  ASSERT_TRUE(low().merge);
+  EXPECT_EQ(low().merge, high().merge);
+  EXPECT_EQ(low().merge->target.region.value, 4U);
+  for (const auto& a : low().merge->target.assignments) EXPECT_EQ(a.source, find_assignment(low(), a.server)->id);
+  EXPECT_EQ(now.partitions.by_attempt(op.attempt), &low());
+  EXPECT_EQ(now.partitions.by_assignment(op.target.assignments[1].id), &low());
+  EXPECT_EQ(find_neighbour(now, low()), &high());
+  EXPECT_EQ(find_neighbour(now, high()), &low());
+  EXPECT_EQ(servers_of_change(nullptr, now).size(), 3U);
+
+  const auto before = now;
+  must(finalize_merge(2));
+  ASSERT_EQ(now.partitions.size(), 1U);
+  EXPECT_EQ(only().id, op.target.id);
+  EXPECT_EQ(only().interval, (Interval{"", ""}));
+  EXPECT_EQ(only().state, PartitionState::active);
+  EXPECT_EQ(only().min_txnseq, now.txnseq);
+  EXPECT_EQ(only().parent, before.partitions[0].id);
+  for (const auto& a : only().assignments) EXPECT_EQ(a.state, AssignmentState::available);
+  const auto merged = find_merged(now, only().id);
+  ASSERT_EQ(merged.size(), 2U);
+  for (size_t i = 0; i < 2; i++) {
+    EXPECT_EQ(merged[i]->id, before.partitions[i].id);
+    EXPECT_EQ(merged[i]->interval, before.partitions[i].interval);
+    EXPECT_EQ(merged[i]->parent_assignments, before.partitions[i].assignments);
+    EXPECT_EQ(merged[i]->attempt, op.attempt);
+    EXPECT_EQ(merged[i]->at, now.txnseq);
+    EXPECT_FALSE(merged[i]->cut);
+    EXPECT_EQ(find_parent(now, only().id), nullptr);
+  }
+  for (const auto& p : before.partitions) must(ops::SweepEnded{p.id, op.attempt});
+  EXPECT_TRUE(now.ended.empty());
+  must(split());
+}
+
+TEST_F(Neighbours, of_a_quorum_table_are_merged_at_both_cuts) {
+  quorum();
+  must(merge());
+  const auto before = now;
+  refuses(finalize_merge(2), Code::invalid, "cut");
+  auto one_is_nowhere = finalize_merge(2);
+  one_is_nowhere.cuts = cuts();
+  one_is_nowhere.cuts->high.at.lsn = {0};
+  refuses(one_is_nowhere, Code::invalid, "cut");
+  // Both cuts are on a majority each, but only one server has both.
+  auto minority = finalize_merge(1);
+  minority.cuts = cuts();
+  refuses(minority, Code::conflict, "ready");
+  auto stranger = finalize_merge(2);
+  stranger.cuts = cuts();
+  stranger.ready.push_back(AssignmentId::draw(random));
+  refuses(stranger, Code::conflict, "ready");
+  auto twice = finalize_merge(1);
+  twice.cuts = cuts();
+  twice.ready.push_back(twice.ready[0]);
+  refuses(twice, Code::conflict, "ready");
+  auto op = finalize_merge(2);
+  op.cuts = cuts();
+  must(op);
+  const auto merged = find_merged(now, only().id);
+  ASSERT_EQ(merged.size(), 2U);
+  EXPECT_EQ(merged[0]->cut, (CutEnd{cuts().low.at, cuts().low.epoch}));
+  EXPECT_EQ(merged[1]->cut, (CutEnd{cuts().high.at, cuts().high.epoch}));
+}
+
+TEST_F(Neighbours, whose_merge_is_aborted_are_what_they_were) {
+  const auto before = now;
+  const auto op = merge();
+  must(op);
+  refuses(ops::AbortMerge{AttemptId::draw(random), op.low, op.high}, Code::conflict, "attempt");
+  refuses(ops::AbortMerge{op.attempt, op.high, op.low}, Code::conflict, "attempt");
+  must(ops::AbortMerge{op.attempt, op.low, op.high});
+  for (size_t i = 0; i < 2; i++) {
+    auto p = now.partitions[i];
+    EXPECT_EQ(p.min_txnseq, now.txnseq);
+    p.min_txnseq = before.partitions[i].min_txnseq;
+    EXPECT_EQ(p, before.partitions[i]);
+  }
+  EXPECT_EQ(now.next_region.value, 5U);
+  refuses(ops::AbortMerge{op.attempt, op.low, op.high}, Code::conflict, "attempt");
+  auto late = ops::FinalizeMerge{op.attempt, op.low, op.high, {}};
+  for (const auto& a : op.target.assignments) late.ready.push_back(a.id);
+  refuses(late, Code::conflict, "attempt");
+}
+
+TEST_F(Neighbours, are_not_merged_unless_all_of_both_is_there) {
+  auto wrong_way = draw_merge(high(), low(), random);
+  refuses(wrong_way, Code::invalid, "merge");
+  refuses(draw_merge(low(), low(), random), Code::invalid, "merge");
+  auto gone = merge();
+  gone.high = PartitionId::draw(random);
+  refuses(gone, Code::conflict, "partition");
+  auto elsewhere = merge();
+  elsewhere.target.assignments[2].server = {"p5"};
+  refuses(elsewhere, Code::conflict, "servers");
+  auto few = merge();
+  few.target.assignments.pop_back();
+  refuses(few, Code::invalid, "slot");
+  auto twice = merge();
+  twice.target.assignments[1].server = twice.target.assignments[0].server;
+  refuses(twice, Code::invalid, "server-twice");
+  auto unnamed = merge();
+  unnamed.attempt = {};
+  refuses(unnamed, Code::invalid, "ids");
+
+  const auto whole = now;
+  must(draw_split(high(), "x", {}, {}, random));
+  refuses(merge(), Code::conflict, "reshaping");
+  now = whole;
+  const auto move = draw_replace(high(), high().assignments[0], {"p5"}, true, random);
+  must(move);
+  refuses(merge(), Code::conflict, "reshaping");
+  must(ops::Initialize{high().id, move.attempt});
+  must(ops::MarkAvailable{move.to.id, {"p5"}});
+  must(ops::FinalizeMove{high().id, move.attempt});
+  refuses(merge(), Code::conflict, "servers");
+  now = whole;
+  auto p = high();
+  p.assignments[2].state = AssignmentState::initializing;
+  now.partitions.put(p);
+  refuses(merge(), Code::conflict, "filling");
+}
+
+TEST_F(Neighbours, that_are_merging_are_not_reshaped_otherwise) {
+  must(merge());
+  for (const auto& p : {low(), high()}) {
+    refuses(draw_split(p, p.interval.begin + "b", {}, {}, random), Code::conflict, "reshaping");
+    refuses(draw_replace(p, p.assignments[0], {"p5"}, false, random), Code::conflict, "reshaping");
+  }
+  refuses(merge(), Code::conflict, "reshaping");
+  refuses(ops::Initialize{low().id, low().merge->attempt}, Code::conflict, "attempt");
+}
+
+TEST_F(Neighbours, a_merge_that_only_one_of_them_knows_is_not_valid) {
+  must(merge());
+  const auto good = now;
+  const auto broken = [&](const Partition& p, std::string_view rule) {
+    auto bad = good;
+    bad.partitions.put(p);
+    const auto status = validate(bad);
+    ASSERT_FALSE(status);
+    EXPECT_EQ(status.error().detail, rule) << to_string(status.error());
+  };
+  auto p = good.partitions[1];
+  p.merge.reset();
+  p.state = PartitionState::active;
+  broken(p, "merge");
+  p = good.partitions[1];
+  p.merge->since = {1};
+  broken(p, "merge");
+  p = good.partitions[0];
+  p.merge->target.id = good.partitions[1].id;
+  broken(p, "merge");
+  p = good.partitions[0];
+  p.state = PartitionState::active;
+  broken(p, "state");
+  p = good.partitions[1];
+  p.assignments[0].server = {"p5"};
+  broken(p, "merge");
+}
+
 TEST_F(Story, in_a_quorum_table_the_new_replica_should_vote_from_initializing_on) {
   now = *create_quorum(3, random);
   const auto move = draw_replace(only(), only().assignments[1], {"p5"}, false, random);

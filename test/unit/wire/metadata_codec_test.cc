@@ -59,8 +59,11 @@ TEST(MetadataCodec, no_field_of_the_model_is_left_out) {
   EXPECT_EQ(fields<model::Move>(), nodes::kMoveFields);
   EXPECT_EQ(fields<model::Child>(), nodes::kChildFields);
   EXPECT_EQ(fields<model::Split>(), nodes::kSplitFields);
-  EXPECT_EQ(fields<model::Partition>() + 1, nodes::kPartitionFields);
-  EXPECT_EQ(fields<model::EndedPartition>(), nodes::kEndedFields + 1);  // the cut, in four parts, where there is one
+  EXPECT_EQ(fields<model::Merge>(), nodes::kMergeFields);
+  EXPECT_EQ(fields<model::Partition>(), nodes::kPartitionFields);  // two for the interval, none where there is no merge
+  EXPECT_EQ(nodes::kPartitionMergeFields, nodes::kPartitionFields + 1);
+  // The cut, in four parts, where there is one; what it became as one.
+  EXPECT_EQ(fields<model::EndedPartition>(), nodes::kEndedFields + 2);
 }
 
 TEST(MetadataCodec, a_cancelled_move_survives_its_nodes) {
@@ -236,6 +239,13 @@ TEST(OperationsCodec, every_operation_survives) {
   list.push_back(model::ops::CancelMove{p.id, model::AttemptId::draw(r)});
   list.push_back(model::ops::RemoveDead{{"p1"}});
   list.push_back(model::ops::SweepEnded{p.id, model::AttemptId::draw(r)});
+  list.push_back(model::draw_merge(p, p, r));
+  list.push_back(model::ops::FinalizeMerge{model::AttemptId::draw(r),
+                                           p.id,
+                                           model::PartitionId::draw(r),
+                                           {model::AssignmentId::draw(r)},
+                                           model::ops::FinalCuts{{{{3}, {17}, 9}, {4}, 2}, {{{5}, {11}, 8}, {6}, 1}}});
+  list.push_back(model::ops::AbortMerge{model::AttemptId::draw(r), p.id, model::PartitionId::draw(r)});
   std::set<size_t> kinds;
   for (const auto& op : list) kinds.insert(op.index());
   EXPECT_EQ(kinds.size(), std::variant_size_v<model::Operation>);
@@ -249,7 +259,7 @@ TEST(OperationsCodec, every_operation_survives) {
 
 TEST(OperationsCodec, says_what_is_wrong) {
   EXPECT_EQ(decode_operations("\x90").error().code, Code::invalid);  // no operation at all
-  std::string unknown = "\x91\x92\xa5MERGE\x80";
+  std::string unknown = "\x91\x92\xa5SHAKE\x80";
   EXPECT_EQ(decode_operations(unknown).error().code, Code::invalid);
   EXPECT_EQ(decode_operations("nonsense").error().code, Code::malformed);
 }
