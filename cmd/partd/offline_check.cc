@@ -40,6 +40,7 @@ std::string_view kind_word(model::BlockKind kind) {
     case model::BlockKind::truncate: return "truncate";
     case model::BlockKind::divide: return "divide";
     case model::BlockKind::root_image: return "root-image";
+    case model::BlockKind::merge: return "merge";
   }
   return "?";
 }

@@ -1,7 +1,7 @@
 // Block: a batch of consecutive log records of one partition, under one header and two checksums.
 // It is the unit of journal write, replication and resynchronisation (design/store.md, "Journal").
 //
-// Log blocks have LSNs and are chained; local blocks (seal, truncate, divide, root_image) belong to
+// Log blocks have LSNs and are chained; local blocks (seal, truncate, divide, merge, root_image) belong to
 // one server's journal, have no LSN and are in no chain. In push tables each server has its own log:
 // the epoch is the incarnation of the server that appended it.
 #pragma once
@@ -23,6 +23,7 @@ enum class BlockKind : uint8_t {
   truncate = 17,
   divide = 18,
   root_image = 19,
+  merge = 20,
 };
 constexpr bool is_log_block(BlockKind kind) { return kind < BlockKind::seal; }
 

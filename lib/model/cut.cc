@@ -1,5 +1,9 @@
 #include "lib/model/cut.h"
 
+#include <algorithm>
+
+#include "lib/base/bytes.h"
+
 namespace cantle::model {
 
 std::string cut_payload(const AttemptId& attempt) { return std::string(attempt.view()); }
@@ -14,6 +18,16 @@ std::optional<CutMark> cut_mark(const BlockHeader& h, std::string_view payload) 
   if (!is_cut_mark(h.kind)) return std::nullopt;
   return CutMark{
       {h.epoch, h.last(), h.header_crc}, attempt_of_cut(payload).value_or(AttemptId{}), h.kind == BlockKind::cut};
+}
+
+LogPoint merged_point(const LogPoint& low, const LogPoint& high) {
+  std::string both;
+  for (const auto& cut : {low, high}) {
+    base::put_u64_be(both, cut.epoch.value);
+    base::put_u64_be(both, cut.lsn.value);
+    base::put_u32_be(both, cut.crc);
+  }
+  return {std::max(low.epoch, high.epoch), std::max(low.lsn, high.lsn), base::crc32c(both)};
 }
 
 void CutTable::note(const CutMark& mark, Lsn commit) {

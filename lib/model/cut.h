@@ -35,6 +35,8 @@ std::string cut_payload(const AttemptId& attempt);
 base::Result<AttemptId> attempt_of_cut(std::string_view payload);  // malformed
 // Of a block that is one; `payload` of another is not looked at.
 std::optional<CutMark> cut_mark(const BlockHeader& header, std::string_view payload);
+// Where the log of a merge's target begins: behind both cuts. The same everywhere, and no block's.
+LogPoint merged_point(const LogPoint& low, const LogPoint& high);
 
 class CutTable {
  public:

@@ -82,6 +82,11 @@ void SeriesWindow::merge(const SeriesWindow& other) {
   for (const auto& entry : other.entries_) add(entry);
 }
 
+void SeriesWindow::shift(uint64_t ms) {
+  for (auto& e : entries_) e.time_ms += ms;
+  look_at_times();
+}
+
 void SeriesWindow::expire(uint64_t now_ms) {
   if (entries_.empty() || oldest_ms_ + kSeriesExpiryMs > now_ms) return;
   std::erase_if(entries_, [&](const SeriesEntry& e) { return e.time_ms + kSeriesExpiryMs <= now_ms; });

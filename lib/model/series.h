@@ -80,6 +80,7 @@ class SeriesWindow {
  public:
   void add(const SeriesEntry& entry);
   void merge(const SeriesWindow& other);
+  void shift(uint64_t ms);  // into the time of a log that is so far ahead of theirs
   void expire(uint64_t now_ms);  // forgets what was written kSeriesExpiryMs of log time ago
   const SeriesEntry* find(uint64_t number) const;
   uint64_t high() const { return entries_.empty() ? 0 : entries_.back().number; }

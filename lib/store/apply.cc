@@ -7,6 +7,17 @@ namespace cantle::store {
 
 using base::ok;
 
+std::vector<model::PartitionId> made_by(const Reshape& reshape) {
+  if (const auto* divide = std::get_if<DivideNote>(&reshape)) return {divide->low.partition, divide->high.partition};
+  return {std::get<MergeNote>(reshape).target.partition};
+}
+
+std::vector<TenureId> ended_by(const Reshape& reshape) {
+  if (const auto* divide = std::get_if<DivideNote>(&reshape)) return {{divide->parent, divide->assignment}};
+  const auto& merge = std::get<MergeNote>(reshape);
+  return {{merge.low.partition, merge.low.assignment}, {merge.high.partition, merge.high.assignment}};
+}
+
 struct ApplyJob::Slice {
   Place place;
   uint64_t bytes = 0;
@@ -95,10 +106,14 @@ base::Status ApplyJob::apply_series(WriteTxn& txn, Slice& slice) {
 }
 
 base::Status ApplyJob::finish(WriteTxn& txn, std::set<model::ExtentId>& touched) {
-  for (const auto& note : pending_.divides) TRY(divide_index(txn, note, {identity_.incarnation.value}, touched));
+  const model::Epoch now{identity_.incarnation.value};
+  for (const auto& reshape : pending_.reshapes) {
+    if (const auto* divide = std::get_if<DivideNote>(&reshape)) TRY(divide_index(txn, *divide, now, touched));
+    if (const auto* merge = std::get_if<MergeNote>(&reshape)) TRY(merge_index(txn, *merge, now, touched));
+  }
   for (const auto& [partition, point] : pending_.points) {
     TRY_ASSIGN(auto row, read_live(txn, partition));
-    if (!row || row->applied.lsn >= point.lsn) continue;  // divided or set aside since
+    if (!row || row->applied.lsn >= point.lsn) continue;  // divided, merged or set aside since
     row->applied = point;
     TRY(write_tenure(txn, *row));
   }

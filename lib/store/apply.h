@@ -1,9 +1,9 @@
 // Apply: carries one sealed half of the overlay into the index, slice by slice, on the apply lane.
 //
 // Each slice is one transaction of adjacent keys, and behind the records, of series. The last one also carries what the
-// half means as a whole: the divides that lie in it, how far each partition has been applied, and how far the journal
-// has. A crash in between leaves records in the index whose positions are not: replay meets them again, and the newest
-// version wins; a window of a series is joined with what is there.
+// half means as a whole: the divides and merges that lie in it, how far each partition has been applied, and how far
+// the journal has. A crash in between leaves records in the index whose positions are not: replay meets them again, and
+// the newest version wins; a window of a series is joined with what is there.
 //
 // Threads: step() on the apply lane; everything else before and after.
 #pragma once
@@ -14,6 +14,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "lib/base/result.h"
@@ -21,21 +22,27 @@
 #include "lib/store/data_dir.h"
 #include "lib/store/divide.h"
 #include "lib/store/index.h"
+#include "lib/store/merge.h"
 #include "lib/store/overlay.h"
 #include "lib/store/rows.h"
 #include "lib/store/series_table.h"
 
 namespace cantle::store {
 
+using Reshape = std::variant<DivideNote, MergeNote>;
+// The partitions whose rows it makes, and the tenures that it makes them of.
+std::vector<model::PartitionId> made_by(const Reshape& reshape);
+std::vector<TenureId> ended_by(const Reshape& reshape);
+
 // What the blocks in a half say besides their records.
 struct Pending {
   std::map<model::PartitionId, model::LogPoint> points;  // last block of each partition
-  std::vector<DivideNote> divides;
-  std::map<model::PartitionId, QuorumRow> rows;  // of quorum logs that changed
-  SeriesTable series;                            // of quorum tables' records
-  JournalPosition from;                          // the first of them; not set while there is none
-  JournalPosition upto;                          // every durable block before this is in this half or an earlier one
-  bool empty() const { return points.empty() && divides.empty(); }
+  std::vector<Reshape> reshapes;                         // in the order of the journal: one may go on from another
+  std::map<model::PartitionId, QuorumRow> rows;          // of quorum logs that changed
+  SeriesTable series;                                    // of quorum tables' records
+  JournalPosition from;                                  // the first of them; not set while there is none
+  JournalPosition upto;  // every durable block before this is in this half or an earlier one
+  bool empty() const { return points.empty() && reshapes.empty(); }
 };
 
 struct ApplyLimits {

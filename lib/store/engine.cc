@@ -86,6 +86,13 @@ base::Result<model::LogPoint> Engine::divide(const model::PartitionId& parent, c
                                              Done done) {
   return impl_->divide(parent, attempt, point, low, high, std::move(done));
 }
+base::Result<model::LogPoint> Engine::merge_at(const MergeSpec& spec, Done done) {
+  return impl_->merge_at(spec, std::move(done));
+}
+base::Result<model::LogPoint> Engine::merge_ends(const model::PartitionId& low, const model::PartitionId& high,
+                                                 const model::AttemptId& attempt, const ChildSpec& target, Done done) {
+  return impl_->merge_ends(low, high, attempt, target, std::move(done));
+}
 base::Status Engine::mark_whole(const TenureId& id, Done done) { return impl_->mark_whole(id, std::move(done)); }
 
 base::Result<model::Lsn> Engine::append(const model::PartitionId& partition, std::string payload, Appended done) {

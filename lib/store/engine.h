@@ -136,6 +136,16 @@ struct ChildSpec {
   model::AssignmentId assignment;
 };
 
+// Two neighbours, low and high, that become one.
+struct MergeSpec {
+  model::PartitionId low;
+  model::LogPoint low_cut;
+  model::PartitionId high;
+  model::LogPoint high_cut;
+  model::AttemptId attempt;
+  ChildSpec target;
+};
+
 struct DamagedPlace {
   JournalPosition from;  // the first bad frame
   JournalPosition to;    // the next good one
@@ -245,6 +255,14 @@ class Engine {
   base::Result<model::LogPoint> divide_at(const model::PartitionId& parent, const model::LogPoint& cut,
                                           const model::AttemptId& attempt, std::string_view point, const ChildSpec& low,
                                           const ChildSpec& high, Done done);
+  // Two neighbours of a quorum table become one at once; each ends at its cut, as a parent that is divided does. No
+  // record moves: the target has the extents of both. Its log begins behind model::merged_point(), which is returned;
+  // nothing is promised in it; its log time is the larger one, and it goes on from the series of both. Errors as of
+  // divide_at(); invalid: they are no neighbours of one table.
+  base::Result<model::LogPoint> merge_at(const MergeSpec& spec, Done done);
+  // A push table's: each log ends at its last appended LSN.
+  base::Result<model::LogPoint> merge_ends(const model::PartitionId& low, const model::PartitionId& high,
+                                           const model::AttemptId& attempt, const ChildSpec& target, Done done);
   // Every replica was compared with, both ways: what was damaged here is marked lost and passed over.
   base::Status mark_whole(const TenureId& id, Done done);
 

@@ -87,7 +87,7 @@ void Engine::Impl::finish_apply() {
   for (const auto& [partition, point] : job->pending().points)
     if (Log* log = find_log(partition); log != nullptr && point.lsn > log->row.applied.lsn) log->row.applied = point;
   for (const auto& [extent, row] : job->changed()) extents[extent] = row;
-  for (const auto& note : job->pending().divides) divide_applied(note);
+  for (const auto& reshape : job->pending().reshapes) reshape_applied(reshape);
   rows_applied(job->pending());
   job.reset();
   let_in_waiting();
@@ -112,7 +112,7 @@ base::Status Engine::Impl::apply_now() {
   for (const auto& [partition, point] : now.pending().points)
     if (Log* log = find_log(partition); log != nullptr && point.lsn > log->row.applied.lsn) log->row.applied = point;
   for (const auto& [extent, row] : now.changed()) extents[extent] = row;
-  for (const auto& note : now.pending().divides) divide_applied(note);
+  for (const auto& reshape : now.pending().reshapes) reshape_applied(reshape);
   rows_applied(now.pending());
   let_in_waiting();
   return ok();

@@ -180,9 +180,9 @@ void Engine::Impl::begin_child_log(const Log& parent, Log& child) const {
   child.row.quorum->set_cut(parent.row.quorum->cut());
 }
 
-void Engine::Impl::divide_applied(const DivideNote& note) {
-  for (const auto& child : {note.low.partition, note.high.partition})
-    if (Log* log = find_log(child)) log->indexed = true;
+void Engine::Impl::reshape_applied(const Reshape& reshape) {
+  for (const auto& made : made_by(reshape))
+    if (Log* log = find_log(made)) log->indexed = true;
 }
 
 }  // namespace cantle::store

@@ -128,7 +128,7 @@ struct OpenSnapshot {
   std::shared_ptr<Reader> reader;  // null: it is closed, and only the log behind it is kept
   model::PartitionId partition;
   std::vector<Part> parts;
-  std::vector<SeriesKey> series;  // whose rows are joined; clients 0
+  std::vector<SeriesOrigin> series;  // whose rows are joined
   model::LogPoint at;
   std::vector<model::EpochStart> epochs;
   uint64_t log_time_ms = 0;
@@ -301,7 +301,16 @@ struct Engine::Impl {
   base::Result<DivideLog> log_at(Log& log, const model::LogPoint& cut);
   void divide_memory(const DivideNote& note);
   void begin_child_log(const Log& parent, Log& child) const;
-  void divide_applied(const DivideNote& note);
+  void reshape_applied(const Reshape& reshape);
+  // --- engine_merge.cc
+  base::Result<model::LogPoint> merge_ends(const model::PartitionId& low, const model::PartitionId& high,
+                                           const model::AttemptId& attempt, const ChildSpec& target, Done done);
+  base::Result<model::LogPoint> merge_at(const MergeSpec& spec, Done done);
+  base::Status can_merge(const MergeSpec& spec) const;
+  base::Result<model::LogPoint> merged(const MergeSpec& spec, bool cuts) const;
+  base::Result<model::LogPoint> begin_merge(MergeNote note, const MergeSpec& spec, Done done);
+  void merge_memory(const MergeNote& note);
+  void begin_target_log(const Log& low, const Log& high, Log& target) const;
   // --- engine_snapshot.cc
   base::Result<std::pair<uint64_t, OpenSnapshot*>> find_snapshot(const model::PartitionId& partition, uint64_t number);
   base::Result<OpenSnapshot> open_snapshot(const model::PartitionId& partition);

@@ -50,6 +50,7 @@ QuorumRow Engine::Impl::quorum_row(const Log& log) const {
   row.begins = q.begins;
   row.log_time_ms = q.log_time_ms;
   row.series_whole = log.row.quorum->series_whole;
+  row.series_from_ms = log.row.quorum->series_from_ms;
   for (const auto& origin : log.row.quorum->origins)
     if (origin.until_ms > q.log_time_ms) row.origins.push_back(origin);
   JournalPosition from, cut;
@@ -72,9 +73,12 @@ void Engine::Impl::gather_rows(Pending& half) {
   if (quorum_logs == 0) return;
   for (auto& [partition, log] : live) {
     if (!log->quorum || !log->quorum->dirty) continue;
-    // A child's row is made by the divide.
-    const auto makes = [&p = partition](const DivideNote& n) { return n.low.partition == p || n.high.partition == p; };
-    if (!log->indexed && std::none_of(half.divides.begin(), half.divides.end(), makes)) continue;
+    // The row of a child or a target is made by the divide or the merge.
+    const auto makes = [&p = partition](const Reshape& reshape) {
+      const auto made = made_by(reshape);
+      return std::find(made.begin(), made.end(), p) != made.end();
+    };
+    if (!log->indexed && std::none_of(half.reshapes.begin(), half.reshapes.end(), makes)) continue;
     half.rows[partition] = quorum_row(*log);
     log->quorum->dirty = false;
   }

@@ -18,12 +18,29 @@ namespace {
 
 constexpr JournalPosition kBeginning{1, 0, 1};
 
-// What a lost index is rebuilt from: the newest list of tenures in the journal, and the divides.
+// What a lost index is rebuilt from: the newest list of tenures in the journal, and the divides and merges.
 struct Lineage {
   std::vector<TenureRow> tenures;
   std::map<model::PartitionId, DivideNote> divides;    // by parent
+  std::map<model::PartitionId, MergeNote> merges;      // by each of the two
   std::map<model::PartitionId, model::LogPoint> ends;  // of logs that have no tenure any more
   std::set<model::PartitionId> broken;                 // their logs are not whole
+  // Whose the key is now that was that partition's.
+  model::PartitionId heir(model::PartitionId partition, std::string_view key) const {
+    for (;;) {
+      if (const auto d = divides.find(partition); d != divides.end())
+        partition = key < d->second.point ? d->second.low.partition : d->second.high.partition;
+      else if (const auto m = merges.find(partition); m != merges.end())
+        partition = m->second.target.partition;
+      else
+        return partition;
+    }
+  }
+  // Does all of the log stand in the journal, up to there?
+  bool whole_to(const model::PartitionId& partition, const model::LogPoint& at) const {
+    const auto end = ends.find(partition);
+    return !broken.contains(partition) && (end == ends.end() ? model::LogPoint{} : end->second) == at;
+  }
 };
 
 base::Result<Lineage> read_lineage(Disk& disk, const JournalScan& base_scan) {
@@ -35,6 +52,9 @@ base::Result<Lineage> read_lineage(Disk& disk, const JournalScan& base_scan) {
   scan.frame = [&](const Frame& frame, std::string_view payload) -> base::Status {
     if (frame.header.kind == BlockKind::divide) {
       if (auto note = decode_note(payload)) lineage.divides[note->parent] = std::move(*note);
+    } else if (frame.header.kind == BlockKind::merge) {
+      if (auto note = decode_merge_note(payload))
+        lineage.merges[note->low.partition] = lineage.merges[note->high.partition] = std::move(*note);
     } else if (frame.header.kind == BlockKind::root_image) {
       auto image = decode_image(payload);
       if (!image || !image->has_tenures) return ok();
@@ -90,15 +110,17 @@ class Replay {
   base::Status quorum(Log& log, const Frame& frame, std::string_view payload);
   base::Status quorum_before(Log& log, const Frame& frame);
   base::Status quorum_block(Log& log, const Frame& frame, std::string_view payload);
-  base::Status quorum_divide(Log& log, const DivideNote& note);
+  base::Status quorum_end(Log& log, const model::LogPoint& at);
   void quorum_damage(Log& log, const DamagedPlace& place, const std::optional<Frame>& whose);
   base::Result<std::shared_ptr<File>> segment_file(uint64_t segment);  // for values that stay there
   void follow(const Frame& frame, std::string_view payload);
   base::Status divide(const DivideNote& note, const JournalPosition& at);
-  void divide_lost(Log& child, const DivideNote& note, bool whole);
+  base::Status merge(const MergeNote& note, const JournalPosition& at);
+  void begun_lost(Log& log, const model::LogPoint& start, const DivideLog* as, bool whole);
   void damage(const DamagedPlace& place, const std::optional<Frame>& whose);
   void doubt(Log& log, uint64_t sequence);
   base::Status settle();
+  base::Status doubt_parents(WriteTxn& txn);
   base::Status remember(const JournalPosition& end);
   JournalScan scan();
   JournalPosition start_of_scan() const;
@@ -188,8 +210,8 @@ base::Status Replay::frame(const Frame& frame, std::string_view payload) {
   const auto& h = frame.header;
   e_.report.frames++;
   e_.report.bytes += h.length;
-  const bool divides = h.kind == BlockKind::divide && e_.index_applied <= frame.at;
-  if (Log* log = e_.find_log(h.partition); log != nullptr && log->quorum && !divides)
+  const bool reshapes = (h.kind == BlockKind::divide || h.kind == BlockKind::merge) && e_.index_applied <= frame.at;
+  if (Log* log = e_.find_log(h.partition); log != nullptr && log->quorum && !reshapes)
     return quorum(*log, frame, payload);
   if (frame.at < e_.index_applied) {  // read for a quorum table's log; all of this is in the index
     e_.note_frame(frame);
@@ -201,6 +223,12 @@ base::Status Replay::frame(const Frame& frame, std::string_view payload) {
       auto note = decode_note(payload);
       if (!note) return base::fail(std::move(note).error().wrap("journal: divide block at " + to_string(frame.at)));
       TRY(divide(*note, frame.at));
+      break;
+    }
+    case BlockKind::merge: {
+      auto note = decode_merge_note(payload);
+      if (!note) return base::fail(std::move(note).error().wrap("journal: merge block at " + to_string(frame.at)));
+      TRY(merge(*note, frame.at));
       break;
     }
     case BlockKind::root_image:
@@ -357,20 +385,17 @@ base::Result<std::shared_ptr<File>> Replay::segment_file(uint64_t segment) {
   return file_;
 }
 
-// Rebuilding: a block of a partition that was divided since goes to whoever has its keys now.
+// Rebuilding: a block of a partition that was divided or merged since goes to whoever has its keys now.
 void Replay::follow(const Frame& frame, std::string_view payload) {
   const auto& h = frame.header;
-  if (!lineage_.divides.contains(h.partition)) return;
+  if (!lineage_.divides.contains(h.partition) && !lineage_.merges.contains(h.partition)) return;
   const auto known = lineage_.ends.find(h.partition);
   const model::LogPoint before = known == lineage_.ends.end() ? model::LogPoint{} : known->second;
   if (before != model::LogPoint{h.prev_epoch, h.prev_lsn, h.prev_crc}) lineage_.broken.insert(h.partition);
   lineage_.ends[h.partition] = {h.epoch, h.last(), h.header_crc};
   wire::RecordReader in(payload);
   for (model::RecordView r; in.next(r);) {
-    auto partition = h.partition;
-    for (auto it = lineage_.divides.find(partition); it != lineage_.divides.end();
-         it = lineage_.divides.find(partition))
-      partition = r.key < it->second.point ? it->second.low.partition : it->second.high.partition;
+    const auto partition = lineage_.heir(h.partition, r.key);
     // Of a quorum table's log it is not known here what was committed.
     if (Log* log = e_.find_log(partition); log != nullptr && !log->quorum) {
       std::string one;
@@ -386,7 +411,7 @@ base::Status Replay::divide(const DivideNote& note, const JournalPosition& at) {
   if (log != nullptr && log->row.assignment == note.assignment) {
     TRY(check_note(*log, note));
     if (log->quorum)
-      TRY(quorum_divide(*log, note));
+      TRY(quorum_end(*log, note.at));
     else if (log->end != note.at)
       doubt(*log, UINT64_MAX);
     e_.divide_memory(note);
@@ -400,44 +425,73 @@ base::Status Replay::divide(const DivideNote& note, const JournalPosition& at) {
   }
   if (!rebuild_) return ok();
   // The children are there from the start: their logs begin where the parent's ended, whole if that was.
-  const auto end = lineage_.ends.find(note.parent);
-  const bool whole = !lineage_.broken.contains(note.parent) &&
-                     (end == lineage_.ends.end() ? model::LogPoint{} : end->second) == note.at;
+  const bool whole = lineage_.whole_to(note.parent, note.at);
   for (const auto& child : {note.low.partition, note.high.partition}) {
     lineage_.ends[child] = note.at;
     if (!whole) lineage_.broken.insert(child);
-    if (Log* c = e_.find_log(child)) divide_lost(*c, note, whole);
+    if (Log* c = e_.find_log(child)) begun_lost(*c, note.at, note.log ? &*note.log : nullptr, whole);
   }
   return ok();
 }
 
-// Whoever divided it knew that the cut is committed, and saw to it that nothing that is needed stands behind.
-base::Status Replay::quorum_divide(Log& log, const DivideNote& note) {
+base::Status Replay::merge(const MergeNote& note, const JournalPosition& at) {
+  Log* low = e_.find_log(note.low.partition);
+  Log* high = e_.find_log(note.high.partition);
+  const auto is = [](const Log* log, const MergeParent& p) {
+    return log != nullptr && log->row.assignment == p.assignment;
+  };
+  const auto target = note.target.partition;
+  if (is(low, note.low) && is(high, note.high)) {
+    for (const auto& [log, end] : {std::pair(low, note.low.at), std::pair(high, note.high.at)}) {
+      if (log->quorum)
+        TRY(quorum_end(*log, end));
+      else if (log->end != end)
+        doubt(*log, UINT64_MAX);
+    }
+    e_.merge_memory(note);
+    Log* log = e_.find_log(target);
+    log->durable = log->end;
+    if (log->quorum) starts_[target] = at;
+    return ok();
+  }
+  if (!rebuild_) return ok();
+  const bool whole =
+      lineage_.whole_to(note.low.partition, note.low.at) && lineage_.whole_to(note.high.partition, note.high.at);
+  lineage_.ends[target] = note.start();
+  if (!whole) lineage_.broken.insert(target);
+  const DivideLog as{
+      {{note.start().epoch, note.start().lsn}}, std::max(note.low.log_time_ms, note.high.log_time_ms), note.begins};
+  if (Log* log = e_.find_log(target)) begun_lost(*log, note.start(), &as, whole);
+  return ok();
+}
+
+// Whoever divided or merged it knew that the cut is committed, and saw to it that nothing that is needed stands behind.
+base::Status Replay::quorum_end(Log& log, const model::LogPoint& at) {
   auto& q = *log.quorum;
-  q.commit = std::max(q.commit, std::min(note.at.lsn, log.end.lsn));
+  q.commit = std::max(q.commit, std::min(at.lsn, log.end.lsn));
   TRY(e_.let_in(log));
-  for (bool moved = true; moved && q.visible.lsn < note.at.lsn;) {  // the overlay is full
+  for (bool moved = true; moved && q.visible.lsn < at.lsn;) {  // the overlay is full
     const auto before = q.visible;
     TRY(e_.apply_now());
     moved = q.visible != before;
   }
-  const bool past = q.visible.lsn > note.at.lsn;  // nothing but epoch starts
-  if (!past && q.visible != note.at) doubt(log, UINT64_MAX);
+  const bool past = q.visible.lsn > at.lsn;  // nothing but epoch starts
+  if (!past && q.visible != at) doubt(log, UINT64_MAX);
   return ok();
 }
 
-// The index is made anew, and the parent is no more: of its log the child has what lies behind the divide.
-void Replay::divide_lost(Log& child, const DivideNote& note, bool whole) {
-  child.row.log_start = child.end = child.durable = note.at;
-  if (child.quorum && note.log) {
-    auto& q = *child.quorum;
+// The index is made anew, and what the log goes on from is no more: it has what lies behind the divide or the merge.
+void Replay::begun_lost(Log& log, const model::LogPoint& start, const DivideLog* as, bool whole) {
+  log.row.log_start = log.end = log.durable = start;
+  if (log.quorum && as != nullptr) {
+    auto& q = *log.quorum;
     q.empty = true;
-    q.visible = note.at;
-    q.commit = note.at.lsn;
-    q.epochs = EpochTable(note.log->epochs);
-    q.log_time_ms = note.log->log_time_ms;
+    q.visible = start;
+    q.commit = start.lsn;
+    q.epochs = EpochTable(as->epochs);
+    q.log_time_ms = as->log_time_ms;
   }
-  if (!whole || child.quorum) doubt(child, UINT64_MAX);
+  if (!whole || log.quorum) doubt(log, UINT64_MAX);
 }
 
 void Replay::doubt(Log& log, uint64_t sequence) {
@@ -469,11 +523,13 @@ void Replay::damage(const DamagedPlace& place, const std::optional<Frame>& whose
 base::Status Replay::rebuild_rows() {
   auto look = scan();
   TRY_ASSIGN(lineage_, read_lineage(e_.parts.disk, look));
-  // What a divide behind the list made is made again by the replay of that divide.
+  // What a divide or a merge behind the list made is made again by its replay.
   std::set<model::PartitionId> listed;
   for (const auto& row : lineage_.tenures) listed.insert(row.partition);
   for (auto it = lineage_.divides.begin(); it != lineage_.divides.end();)
     it = listed.contains(it->first) ? lineage_.divides.erase(it) : std::next(it);
+  for (auto it = lineage_.merges.begin(); it != lineage_.merges.end();)
+    it = listed.contains(it->first) ? lineage_.merges.erase(it) : std::next(it);
   TRY_ASSIGN(auto txn, e_.index->begin());
   TRY_ASSIGN(auto meta, read_meta(*txn));
   CHECK(meta);
@@ -545,7 +601,7 @@ base::Status Replay::settle() {
   }
   for (auto& [partition, log] : e_.live) {
     TRY_ASSIGN(auto row, read_tenure(*txn, log->id()));
-    if (!row) continue;  // a child whose divide is still to be applied: its parent's row says it
+    if (!row) continue;  // its divide or merge is still to be applied: a parent's row says it
     row->whole = log->row.whole;
     if (rebuild_) {
       row->log_start = log->row.log_start;
@@ -555,15 +611,28 @@ base::Status Replay::settle() {
     if (log->quorum && rebuild_) row->quorum = log->row.quorum = e_.quorum_row(*log);
     TRY(write_tenure(*txn, *row));
   }
-  for (const auto& note : e_.pending.divides) {
-    TRY_ASSIGN(auto row, read_tenure(*txn, {note.parent, note.assignment}));
-    const Log* low = e_.find_log(note.low.partition);
-    const Log* high = e_.find_log(note.high.partition);
-    if (!row || ((low == nullptr || low->row.whole) && (high == nullptr || high->row.whole))) continue;
-    row->whole = false;
-    TRY(write_tenure(*txn, *row));
-  }
+  TRY(doubt_parents(*txn));
   return txn->commit();
+}
+
+// Rows that a divide or a merge which is still to be applied will make get it from those that they are made of.
+base::Status Replay::doubt_parents(WriteTxn& txn) {
+  std::set<model::PartitionId> doubtful;
+  for (const auto& [partition, log] : e_.live)
+    if (!log->row.whole) doubtful.insert(partition);
+  const auto& reshapes = e_.pending.reshapes;
+  for (auto reshape = reshapes.rbegin(); reshape != reshapes.rend(); ++reshape) {
+    const auto made = made_by(*reshape);
+    if (std::none_of(made.begin(), made.end(), [&](const auto& p) { return doubtful.contains(p); })) continue;
+    for (const auto& parent : ended_by(*reshape)) {
+      doubtful.insert(parent.partition);
+      TRY_ASSIGN(auto row, read_tenure(txn, parent));
+      if (!row) continue;
+      row->whole = false;
+      TRY(write_tenure(txn, *row));
+    }
+  }
+  return ok();
 }
 
 // --- the index ----------------------------------------------------------------------------------

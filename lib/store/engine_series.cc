@@ -27,7 +27,9 @@ base::Result<Owners> owners_of(Source& source) {
     if (!row.quorum) continue;
     if (!row.parts.empty()) owns(row.partition, series_key(row, 0).extent, row.quorum->log_time_ms);
     if (row.refill) owns(row.partition, row.refill->extent, row.refill->log_time_ms);
-    for (const auto& origin : row.quorum->origins) owns(origin.partition, origin.extent, row.quorum->log_time_ms);
+    for (const auto& origin : row.quorum->origins)  // in the time of that tenure
+      owns(origin.partition, origin.extent,
+           row.quorum->log_time_ms - std::min(row.quorum->log_time_ms, origin.shift_ms));
   }
   return owners;
 }
@@ -78,19 +80,21 @@ base::Result<model::ClientSeries> Engine::Impl::series(const model::PartitionId&
   TRY_ASSIGN(Reader * reader, turn_reader());
   model::ClientSeries out;
   out.now_ms = log->quorum->log_time_ms;
-  const auto join = [&](const SeriesKey& key) -> base::Status {
-    TRY_ASSIGN(const auto applied, read_series(*reader, key));
-    out.window.merge(applied);
+  const auto& row = *log->row.quorum;
+  const auto join = [&](const SeriesKey& key, uint64_t shift_ms) -> base::Status {
+    TRY_ASSIGN(auto known, read_series(*reader, key));
     if (job)
-      if (const auto* sealed = job->pending().series.find(key)) out.window.merge(*sealed);
-    if (const auto* active = pending.series.find(key)) out.window.merge(*active);
+      if (const auto* sealed = job->pending().series.find(key)) known.merge(*sealed);
+    if (const auto* active = pending.series.find(key)) known.merge(*active);
+    if (shift_ms != 0) known.shift(shift_ms);
+    out.window.merge(known);
     return base::ok();
   };
-  TRY(join(series_key(log->row, client)));
-  for (const auto& origin : log->row.quorum->origins)
-    if (origin.until_ms > out.now_ms) TRY(join({origin.partition, origin.extent, client}));
+  TRY(join(series_key(log->row, client), 0));
+  for (const auto& origin : row.origins)
+    if (origin.until_ms > out.now_ms) TRY(join({origin.partition, origin.extent, client}, origin.shift_ms));
   // The log time of a copy that was filled without them began with its log: what it lacks is older than that.
-  out.whole = !log->row.hollow || log->row.quorum->series_whole || out.now_ms >= model::kSeriesExpiryMs;
+  out.whole = !log->row.hollow || row.series_whole || out.now_ms >= row.series_from_ms + model::kSeriesExpiryMs;
   return out;
 }
 

@@ -45,7 +45,7 @@ base::Status read_records(const OpenSnapshot& from, SnapshotPlace& place, size_t
   return ok();
 }
 
-// The windows of a client lie under as many keys as its copy was divided from.
+// The windows of a client lie under as many keys as its copy was divided or merged from.
 base::Status read_windows(const OpenSnapshot& from, SnapshotPlace& place, size_t bytes, QuorumSnapshotPart& part) {
   if (MUTANT("series_left_behind")) place.all = true;
   for (size_t taken = part.records.size();
@@ -55,8 +55,8 @@ base::Status read_windows(const OpenSnapshot& from, SnapshotPlace& place, size_t
       return ok();
     }
     std::optional<uint64_t> next;
-    for (auto key : from.series) {
-      key.client = place.after_client + 1;
+    for (const auto& origin : from.series) {
+      const SeriesKey key{origin.partition, origin.extent, place.after_client + 1};
       TRY_ASSIGN(const auto cursor, from.reader->cursor(Db::series));
       TRY_ASSIGN(const auto at, cursor->seek(encode_key(key)));
       if (!at) continue;
@@ -69,9 +69,8 @@ base::Status read_windows(const OpenSnapshot& from, SnapshotPlace& place, size_t
       return ok();
     }
     model::SeriesWindow window;
-    for (auto key : from.series) {
-      key.client = *next;
-      TRY_ASSIGN(const auto one, read_series(*from.reader, key));
+    for (const auto& origin : from.series) {
+      TRY_ASSIGN(const auto one, read_series(*from.reader, origin, *next));
       window.merge(one);
     }
     window.expire(from.log_time_ms);
@@ -112,8 +111,9 @@ base::Result<OpenSnapshot> Engine::Impl::open_snapshot(const model::PartitionId&
   epochs.cut(row->applied.lsn);
   s.epochs = epochs.starts();
   s.log_time_ms = row->quorum->log_time_ms;
-  s.series.push_back(series_key(*row, 0));
-  for (const auto& origin : row->quorum->origins) s.series.push_back({origin.partition, origin.extent, 0});
+  const auto own = series_key(*row, 0);
+  s.series.push_back({own.partition, own.extent, 0, 0});
+  for (const auto& origin : row->quorum->origins) s.series.push_back(origin);
   s.log_segment = meta->applied.segment;
   for (const auto& at : needs_of(*row)) s.log_segment = std::min(s.log_segment, at.segment);
   s.opened = parts.clock.now();
@@ -356,6 +356,7 @@ void Engine::Impl::install_now(const std::shared_ptr<Log>& log, Done done) {
         q.set_cut({});
         q.origins.clear();
         q.series_whole = true;
+        q.series_from_ms = 0;
         CRASH_POINT("ingest.before_commit");
         return write_tenure(txn, *row);
       },

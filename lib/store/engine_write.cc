@@ -186,7 +186,17 @@ void Engine::Impl::take_durable(const Frame& frame, std::string_view payload, Lo
         if (c->durable.lsn < note->at.lsn) c->durable = note->at;
         if (c->quorum) c->quorum->dirty = true;
       }
-    pending.divides.push_back(std::move(*note));
+    pending.reshapes.emplace_back(std::move(*note));
+  }
+  if (h.kind == BlockKind::merge) {
+    auto note = decode_merge_note(payload);
+    CHECK(note);
+    begin_pending(frame);
+    if (Log* target = find_log(note->target.partition)) {
+      if (target->durable.lsn < note->start().lsn) target->durable = note->start();
+      if (target->quorum) target->quorum->dirty = true;
+    }
+    pending.reshapes.emplace_back(std::move(*note));
   }
   if (h.kind != BlockKind::data || log == nullptr) return;
   log->durable = {h.epoch, h.last(), h.header_crc};

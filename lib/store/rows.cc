@@ -159,6 +159,12 @@ base::Result<model::SeriesWindow> read_series(Source& source, const SeriesKey& k
   return decode_series_row(*bytes);
 }
 
+base::Result<model::SeriesWindow> read_series(Source& source, const SeriesOrigin& origin, uint64_t client) {
+  TRY_ASSIGN(auto window, read_series(source, {origin.partition, origin.extent, client}));
+  if (origin.shift_ms != 0) window.shift(origin.shift_ms);
+  return window;
+}
+
 base::Status write_series(WriteTxn& txn, const SeriesKey& key, const model::SeriesWindow& row) {
   return txn.put(Db::series, encode_key(key), encode_row(row));
 }
@@ -262,6 +268,30 @@ void cut_piece(ExtentRow& row, std::string_view point) {
     it->counts.all = high.counts.all = false;
     row.pieces.insert(std::next(it), std::move(high));
     return;
+  }
+}
+
+void join_pieces(ExtentRow& row, const TenureId& owner) {
+  const auto owns = [&](const Piece& p) { return p.partition == owner.partition && p.assignment == owner.assignment; };
+  for (size_t i = 0; i + 1 < row.pieces.size();) {
+    auto& low = row.pieces[i];
+    const auto& high = row.pieces[i + 1];
+    if (!owns(low) || !owns(high) || low.interval.end != high.interval.begin) {
+      i++;
+      continue;
+    }
+    low.interval.end = high.interval.end;
+    if (low.counts.all && high.counts.all) {
+      low.counts.records += high.counts.records;
+      low.counts.tombstones += high.counts.tombstones;
+      low.counts.record_count += high.counts.record_count;
+      low.counts.tombstone_count += high.counts.tombstone_count;
+      low.counts.bytes += high.counts.bytes;
+    } else {
+      low.counts = {};
+      low.counts.all = false;
+    }
+    row.pieces.erase(row.pieces.begin() + static_cast<std::ptrdiff_t>(i) + 1);
   }
 }
 

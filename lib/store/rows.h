@@ -45,7 +45,8 @@ struct SeriesOrigin {
   model::PartitionId partition;
   model::ExtentId extent;
   uint64_t until_ms = 0;  // log time at which the last of them has expired
-  CANTLE_FIELDS(partition, extent, until_ms)
+  uint64_t shift_ms = 0;  // added to the times in them: a merged copy's log time is that of the log that was ahead
+  CANTLE_FIELDS(partition, extent, until_ms, shift_ms)
   friend bool operator==(const SeriesOrigin&, const SeriesOrigin&) = default;
 };
 
@@ -63,9 +64,10 @@ struct QuorumRow {
   uint64_t cut_segment = 0, cut_offset = 0, cut_sequence = 0;
   uint64_t log_time_ms = 0;  // through the tenure's `applied`
   std::vector<SeriesOrigin> origins;
-  bool series_whole = false;  // of a hollow one: the snapshot brought the series, too
+  bool series_whole = false;    // of a hollow one: the snapshot brought the series, too
+  uint64_t series_from_ms = 0;  // if not: log time from which on they are here
   CANTLE_FIELDS(promised, highest, commit, epochs, cuts, begins, from_segment, from_offset, from_sequence, cut_segment,
-                cut_offset, cut_sequence, log_time_ms, origins, series_whole)
+                cut_offset, cut_sequence, log_time_ms, origins, series_whole, series_from_ms)
   JournalPosition from() const { return {from_segment, from_offset, from_sequence}; }
   JournalPosition cut() const { return {cut_segment, cut_offset, cut_sequence}; }
   void set_from(const JournalPosition& at) {
@@ -181,6 +183,8 @@ base::Result<SeriesKey> decode_series_key(std::string_view bytes);
 std::string encode_row(const model::SeriesWindow& row);
 base::Result<model::SeriesWindow> decode_series_row(std::string_view bytes);
 base::Result<model::SeriesWindow> read_series(Source& source, const SeriesKey& key);  // empty if there is none
+// The same, in the log time of the copy that goes on from it.
+base::Result<model::SeriesWindow> read_series(Source& source, const SeriesOrigin& origin, uint64_t client);
 base::Status write_series(WriteTxn& txn, const SeriesKey& key, const model::SeriesWindow& row);
 
 std::string tenure_key(const TenureId& id);
@@ -202,5 +206,7 @@ base::Status free_extent(WriteTxn& txn, model::ExtentId extent);
 
 // Cuts the piece that holds `point` in two at `point`, so that it becomes a boundary. Counts of both are then unknown.
 void cut_piece(ExtentRow& row, std::string_view point);
+// Neighbours of one owner become one piece. Its counts are known if both's were.
+void join_pieces(ExtentRow& row, const TenureId& owner);
 
 }  // namespace cantle::store

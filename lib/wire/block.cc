@@ -39,7 +39,8 @@ bool known(uint8_t kind) {
     case BlockKind::seal:
     case BlockKind::truncate:
     case BlockKind::divide:
-    case BlockKind::root_image: return true;
+    case BlockKind::root_image:
+    case BlockKind::merge: return true;
   }
   return false;
 }

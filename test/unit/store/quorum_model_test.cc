@@ -1,6 +1,6 @@
 // A quorum table's logs against a simple model, under a random schedule of everything that may happen to them: two
 // partitions and a busy push table's share one journal; the process is killed and the power fails at any moment.
-// Partitions are divided, and their children, too.
+// Partitions are divided, and neighbours merged, and what comes of that, too.
 //
 // The model is the list of what was appended to the journal, in order. What an engine has found after a restart must be
 // what some prefix of that list makes, and that prefix has all in it that was called back.
@@ -30,13 +30,27 @@ struct Division {
   uint8_t low = 0, high = 0;
 };
 
+// What a merge's target begins with, and no log of its own tells.
+struct Past {
+  Rows rows;
+  uint64_t time_ms = 0;
+  std::map<uint64_t, model::SeriesWindow> series;  // by client
+};
+
+struct Merger {
+  LogPoint low_cut, high_cut;
+  uint8_t low = 0, high = 0, target = 0;
+  std::shared_ptr<const Past> past;
+};
+
 struct Op {
-  enum class What : uint8_t { block, seal, cut, push, divide } what = What::push;
+  enum class What : uint8_t { block, seal, cut, push, divide, merge } what = What::push;
   uint8_t p = 0;
   Block block;
   uint64_t promised = 0;
   LogPoint keep;
   Division division;
+  Merger merger{};
 };
 
 // Of one partition, as a prefix of the ops makes it.
@@ -44,8 +58,11 @@ struct State {
   std::vector<Block> log;  // a child's begins with its ancestors'
   uint64_t promised = 0, commit = 0, pushed = 0;
   model::Interval interval;
-  size_t inherited = 0;  // blocks
-  LogPoint end() const { return log.empty() ? LogPoint{} : end_of(log.back().header); }
+  size_t inherited = 0;              // blocks
+  LogPoint start;                    // of the log: behind a merge
+  std::shared_ptr<const Past> past;  // there
+  LogPoint end() const { return end_of_first(log.size()); }
+  LogPoint end_of_first(size_t n) const { return n == 0 ? start : end_of(log[n - 1].header); }
   void step(const Op& op) {
     switch (op.what) {
       case Op::What::block:
@@ -57,7 +74,8 @@ struct State {
         while (!log.empty() && end().lsn > op.keep.lsn) log.pop_back();
         break;
       case Op::What::push: pushed++; break;
-      case Op::What::divide: break;
+      case Op::What::divide:
+      case Op::What::merge: break;
     }
   }
   State child(const Division& division, bool low) const {
@@ -66,6 +84,8 @@ struct State {
       if (block.header.last() <= division.at.lsn) out.log.push_back(block);
     out.commit = division.at.lsn.value;
     out.inherited = out.log.size();
+    out.start = start;
+    out.past = past;
     out.interval =
         low ? model::Interval{interval.begin, division.point} : model::Interval{division.point, interval.end};
     return out;
@@ -74,6 +94,18 @@ struct State {
 
 using States = std::map<uint8_t, State>;
 void step(States& states, const Op& op) {
+  if (op.what == Op::What::merge) {
+    const auto& m = op.merger;
+    State target;
+    target.start = model::merged_point(m.low_cut, m.high_cut);
+    target.commit = target.start.lsn.value;
+    target.interval = {states.at(m.low).interval.begin, states.at(m.high).interval.end};
+    target.past = m.past;
+    states.erase(m.low);
+    states.erase(m.high);
+    states[m.target] = std::move(target);
+    return;
+  }
   if (op.what != Op::What::divide) return states[op.p].step(op);
   const auto parent = std::move(states.at(op.p));
   states.erase(op.p);
@@ -173,13 +205,55 @@ class Model : public QuorumStore {
     return died;
   }
 
+  // The same around a merge of what was one, of which one is divided before and the target after.
+  bool run_merge_story(int n) {
+    if (!begin()) return false;
+    for (int i = 0; i < 2; i++) add(1, true);
+    run();
+    commit_some(1);
+    divide(1);
+    run();
+    effects_left_ = n;
+    for (int i = 0; i < 3; i++)
+      for (const auto p : logs()) add(p, true);
+    run();
+    for (const auto p : logs()) commit_some(p);
+    merge(kFirstChild);
+    push_some();
+    add(logs().back(), true);
+    run();
+    for (int i = 0; i < 2; i++) {
+      clock.at = clock.at + std::chrono::seconds(4);
+      engine->tick();
+      run();
+      for (const auto p : logs()) {
+        add(p, true);
+        run();
+        commit_some(p);
+      }
+      promise(logs().back(), 20);
+    }
+    divide(logs().back());
+    for (const auto p : logs()) add(p, false);
+    merge(logs().size() > 1 ? logs()[logs().size() - 2] : 0);
+    run();
+    for (int i = 0; i < 3; i++) {
+      clock.at = clock.at + std::chrono::seconds(4);
+      engine->tick();
+      run();
+    }
+    const bool died = effects_left_ == 0;
+    restart(true);
+    return died;
+  }
+
   void run_steps(int steps) {
     ASSERT_TRUE(begin());
     for (int i = 0; i < steps && !testing::Test::HasFatalFailure(); i++) step();
     restart(false);
   }
-  int restarts = 0, divides = 0, lost_divides = 0;
-  uint64_t series_seen = 0, inherited_series = 0;
+  int restarts = 0, divides = 0, merges = 0, lost_divides = 0;  // lost ones: of either
+  uint64_t series_seen = 0, inherited_series = 0, merged_series = 0;
 
  private:
   bool begin() {
@@ -213,6 +287,7 @@ class Model : public QuorumStore {
     switch (random_.below(17)) {
       case 16:
         if (random_.chance(0.25)) divide(p);
+        if (random_.chance(0.35)) merge(p);
         break;
       case 0:
       case 1:
@@ -247,6 +322,9 @@ class Model : public QuorumStore {
   std::vector<Block>& truth(uint8_t p) { return truth_[p]; }
   // What a majority has of it that this log has not, after a crash: the leader sends that again, and nothing else.
   bool behind(uint8_t p) { return now(p).log.size() < truth(p).size(); }
+  uint64_t truth_end(uint8_t p) {
+    return truth(p).empty() ? now(p).start.lsn.value : truth(p).back().header.last().value;
+  }
 
   std::vector<std::pair<std::string, std::string>> some_records(uint8_t p) {
     std::vector<std::pair<std::string, std::string>> puts;
@@ -266,11 +344,11 @@ class Model : public QuorumStore {
     } else {
       auto epoch = std::max<uint64_t>(1, state.end().epoch.value);
       const bool begin = state.log.empty() || random_.chance(0.1);
-      if (begin && !state.log.empty()) epoch = ++epochs_;
+      if (begin && state.end() != LogPoint{}) epoch = ++epochs_;
       epochs_ = std::max(epochs_, epoch);
       const auto known = std::min<uint64_t>(engine->quorum_log(partition(p))->commit.value, state.end().lsn.value);
       block = block_after(state.end(), p, epoch, known, begin ? decltype(some_records(p)){} : some_records(p),
-                          somebody(state.log), random_.below(60001));
+                          somebody(p), random_.below(60001));
     }
     Op op{Op::What::block, p, block, 0, {}, {}};
     const auto done = told(op);
@@ -289,8 +367,13 @@ class Model : public QuorumStore {
 
   static constexpr uint64_t kClients = 3;
   // What a log says of a client up to an LSN, and its log time.
-  static model::ClientSeries series_of(const std::vector<Block>& log, uint64_t client, uint64_t lsn) {
+  static model::ClientSeries series_of(const State& state, const std::vector<Block>& log, uint64_t client,
+                                       uint64_t lsn) {
     model::ClientSeries out;
+    if (state.past) {
+      out.now_ms = state.past->time_ms;
+      if (const auto it = state.past->series.find(client); it != state.past->series.end()) out.window = it->second;
+    }
     for (const auto& b : log) {
       if (b.header.last().value > lsn) break;
       out.now_ms += b.header.elapsed_ms;
@@ -301,21 +384,25 @@ class Model : public QuorumStore {
     out.window.expire(out.now_ms);
     return out;
   }
-  // A number that a leader would write: not there, and not below the window.
-  Whose somebody(const std::vector<Block>& log) {
+  // A number that a leader would write: not there, and not below the window; and no other partition's.
+  Whose somebody(uint8_t p) {
     if (random_.chance(0.2)) return {};
     const uint64_t client = 1 + random_.below(kClients);
-    const auto known = series_of(log, client, UINT64_MAX).window;
-    const uint64_t low = known.high() < model::kSeriesWindow ? 1 : known.high() - model::kSeriesWindow + 1;
+    const auto known = series_of(now(p), now(p).log, client, UINT64_MAX).window;
+    auto& highest = highest_[client];
+    const uint64_t low = highest < model::kSeriesWindow ? 1 : highest - model::kSeriesWindow + 1;
     const uint64_t number =
-        random_.chance(0.7) ? known.high() + 1 + random_.below(3) : low + random_.below(known.high() + 3 - low);
+        random_.chance(0.7) ? highest + 1 + random_.below(3) : low + random_.below(highest + 3 - low);
     if (known.find(number) != nullptr) return {};
+    const auto [used, fresh] = numbers_.try_emplace({client, number}, p);
+    if (!fresh && used->second != p) return {};
+    highest = std::max(highest, number);
     return {client, number, random_.chance(0.5) ? model::ResultKind::length : model::ResultKind::place};
   }
   void check_series(uint8_t p) {
     const auto log = *engine->quorum_log(partition(p));
     for (uint64_t client = 1; client <= kClients; client++) {
-      auto want = series_of(truth(p), client, log.visible.value);
+      auto want = series_of(now(p), truth(p), client, log.visible.value);
       auto got = engine->series(partition(p), client);
       ASSERT_TRUE(got) << base::to_string(got.error());
       got->window.expire(got->now_ms);
@@ -325,7 +412,10 @@ class Model : public QuorumStore {
       series_seen += want.window.entries().size();
       const auto& blocks = now(p).log;
       const auto cut = now(p).inherited == 0 ? model::Lsn{} : blocks[now(p).inherited - 1].header.last();
-      for (const auto& entry : want.window.entries()) inherited_series += entry.outcome.lsn <= cut ? 1 : 0;
+      for (const auto& entry : want.window.entries()) {
+        inherited_series += entry.outcome.lsn <= cut ? 1 : 0;
+        merged_series += entry.outcome.lsn <= now(p).start.lsn ? 1 : 0;
+      }
     }
     ASSERT_EQ(engine->series(partition(p), 99)->window, model::SeriesWindow{});
   }
@@ -421,8 +511,8 @@ class Model : public QuorumStore {
     auto& state = now(p);
     if (state.log.empty() || behind(p)) return;
     const size_t keep = random_.below(state.log.size() + 1);
-    const LogPoint point = keep == 0 ? LogPoint{} : end_of(state.log[keep - 1].header);
-    const auto committed = truth(p).empty() ? 0 : truth(p).back().header.last().value;
+    const LogPoint point = state.end_of_first(keep);
+    const auto committed = truth_end(p);
     if (point.lsn.value < committed) {
       // The engine knows of as much as it was told.
       if (point.lsn.value >= engine->quorum_log(partition(p))->commit.value) return;
@@ -466,21 +556,11 @@ class Model : public QuorumStore {
   void divide(uint8_t p) {
     const auto all = keys(p);
     if (!fatal.empty() || behind(p) || all.size() < 2 || next_child_ > kLastChild) return;
-    const auto epoch = std::max<uint64_t>(1, now(p).end().epoch.value);
-    if (!add_mark(p, model::BlockKind::cut, epoch)) return;
-    truth(p) = now(p).log;
-    Division division{now(p).end(), all[1 + random_.below(all.size() - 1)], next_child_, 0};
+    const auto cut_at = end_with_cut(p);
+    if (!cut_at) return;
+    Division division{*cut_at, all[1 + random_.below(all.size() - 1)], next_child_, 0};
     division.high = static_cast<uint8_t>(next_child_ + 1);
     next_child_ = static_cast<uint8_t>(next_child_ + 2);
-    if (random_.chance(0.5)) (void)commit(division.at.lsn.value, p);
-    for (uint64_t n = random_.below(3); n > 0; n--)  // another leader's epoch begins behind it
-      if (!add_mark(p, model::BlockKind::epoch_start, ++epochs_)) return;
-    if (random_.chance(0.4)) {
-      run();
-      truth(p) = now(p).log;
-      (void)commit(now(p).end().lsn.value, p);
-    }
-    if (random_.chance(0.5)) add(p, random_.chance(0.5));  // and more that nobody will commit
     if (random_.chance(0.15)) (random_.chance(0.5) ? division.low : division.high) = 0;
     for (int tries = 0; tries < 200 && fatal.empty() && !testing::Test::HasFatalFailure(); tries++) {
       const auto child = [](uint8_t c) {
@@ -509,6 +589,83 @@ class Model : public QuorumStore {
       run();
     }
     ASSERT_FALSE(fatal.empty()) << "not divided";
+  }
+
+  // A cut, behind which another leader's epoch may have begun, and more that nobody will commit.
+  std::optional<LogPoint> end_with_cut(uint8_t p) {
+    if (!add_mark(p, model::BlockKind::cut, std::max<uint64_t>(1, now(p).end().epoch.value))) return std::nullopt;
+    truth(p) = now(p).log;
+    const auto at = now(p).end();
+    if (random_.chance(0.5)) (void)commit(at.lsn.value, p);
+    for (uint64_t n = random_.below(3); n > 0; n--)
+      if (!add_mark(p, model::BlockKind::epoch_start, ++epochs_)) return std::nullopt;
+    if (random_.chance(0.4)) {
+      run();
+      truth(p) = now(p).log;
+      (void)commit(now(p).end().lsn.value, p);
+    }
+    if (random_.chance(0.5)) add(p, random_.chance(0.5));
+    return at;
+  }
+
+  // What the two have at their cuts is the target's, in the time of the one that is ahead.
+  std::shared_ptr<const Past> past_of(const Merger& m) {
+    auto past = std::make_shared<Past>();
+    const auto low_ms = series_of(now(m.low), truth(m.low), 0, m.low_cut.lsn.value).now_ms;
+    const auto high_ms = series_of(now(m.high), truth(m.high), 0, m.high_cut.lsn.value).now_ms;
+    past->time_ms = std::max(low_ms, high_ms);
+    for (const auto& [p, at, time] : {std::tuple(m.low, m.low_cut, low_ms), std::tuple(m.high, m.high_cut, high_ms)}) {
+      past->rows.merge(rows_of(p, at.lsn.value));
+      for (uint64_t client = 1; client <= kClients; client++) {
+        auto window = series_of(now(p), truth(p), client, at.lsn.value).window;
+        window.shift(past->time_ms - time);
+        past->series[client].merge(window);
+      }
+    }
+    return past;
+  }
+
+  // The whole of a merge with the neighbour above, if there is one.
+  void merge(uint8_t p) {
+    if (!fatal.empty() || !state_.contains(p) || behind(p) || next_child_ > kLastChild) return;
+    Merger m;
+    m.low = p;
+    for (const auto q : logs())
+      if (q != p && !interval(p).end.empty() && interval(q).begin == interval(p).end && !behind(q)) m.high = q;
+    if (m.high == 0) return;
+    m.target = next_child_++;
+    const auto low_cut = end_with_cut(m.low);
+    const auto high_cut = low_cut ? end_with_cut(m.high) : low_cut;
+    if (!high_cut) return;
+    m.low_cut = *low_cut;
+    m.high_cut = *high_cut;
+    m.past = past_of(m);
+    for (int tries = 0; tries < 200 && fatal.empty() && !testing::Test::HasFatalFailure(); tries++) {
+      const auto merged = engine->merge_at({partition(m.low),
+                                            m.low_cut,
+                                            partition(m.high),
+                                            m.high_cut,
+                                            id_of<model::AttemptId>(m.target),
+                                            {partition(m.target), {m.target}, assignment(m.target)}},
+                                           told_status());
+      if (merged) {
+        ASSERT_EQ(*merged, model::merged_point(m.low_cut, m.high_cut));
+        append({Op::What::merge, p, {}, 0, {}, {}, m});
+        truth(m.target).clear();
+        merges++;
+        check(m.target);
+        return;
+      }
+      for (const auto q : {m.low, m.high})  // what stood behind was cut off
+        if (const auto end = engine->quorum_log(partition(q))->end; end != now(q).end())
+          append({Op::What::cut, q, {}, 0, end, {}});
+      const auto code = merged.error().code;
+      ASSERT_TRUE(code == Code::unavailable || !fatal.empty()) << base::to_string(merged.error());
+      if (random_.chance(0.3)) clock.at = clock.at + std::chrono::milliseconds(700);
+      engine->tick();
+      run();
+    }
+    ASSERT_FALSE(fatal.empty()) << "not merged";
   }
 
   void promise(uint8_t p, uint64_t epoch) {
@@ -561,7 +718,7 @@ class Model : public QuorumStore {
       // At least what the blocks say, at most what was told.
       ASSERT_GE(log.commit.value, now(p).commit)
           << says(p, log.end, log.promised.value) << " visible " << log.visible.value << " restart " << restarts;
-      ASSERT_LE(log.commit.value, truth(p).empty() ? 0 : truth(p).back().header.last().value);
+      ASSERT_LE(log.commit.value, truth_end(p));
       now(p).commit = log.commit.value;
       check(p);
       resync(p);
@@ -574,7 +731,7 @@ class Model : public QuorumStore {
     size_t same = 0;
     while (same < std::min(blocks.size(), truth(p).size()) && blocks[same].header == truth(p)[same].header) same++;
     if (same == std::min(blocks.size(), truth(p).size())) return;
-    const LogPoint keep = same == 0 ? LogPoint{} : end_of(blocks[same - 1].header);
+    const LogPoint keep = now(p).end_of_first(same);
     ASSERT_TRUE(engine->truncate(partition(p), keep, told_status()));
     append({Op::What::cut, p, {}, 0, keep, {}});
   }
@@ -628,19 +785,14 @@ class Model : public QuorumStore {
     ASSERT_EQ(log.end, now(p).end());
     ASSERT_EQ(log.promised.value, now(p).promised);
     std::vector<model::EpochStart> epochs;
+    if (now(p).past) epochs.push_back({now(p).start.epoch, now(p).start.lsn});
     for (const auto& b : blocks)
       if (epochs.empty() || epochs.back().epoch != b.header.epoch) epochs.push_back({b.header.epoch, b.header.first});
     ASSERT_EQ(log.epochs, epochs) << "partition " << int{p} << " restart " << restarts << " inherited "
                                   << now(p).inherited << " of " << now(p).log.size() << " end " << log.end.lsn.value
                                   << " applied " << engine->applied(partition(p))->lsn.value << " visible "
                                   << log.visible.value;
-    Rows rows;
-    for (const auto& b : truth(p)) {
-      if (b.header.last() > log.visible || b.header.kind != model::BlockKind::data) continue;
-      wire::RecordReader in(b.payload);
-      for (model::RecordView r; in.next(r);)
-        if (interval(p).contains(r.key)) rows[std::string(r.key)] = std::string(r.value);
-    }
+    const auto rows = rows_of(p, log.visible.value);
     const auto seen = look(p);
     for (const auto& [key, value] : rows) {
       const auto it = seen.find(key);
@@ -676,6 +828,20 @@ class Model : public QuorumStore {
     ASSERT_TRUE(any.records == 1 || !engine->point_at(partition(p), any.first));
   }
 
+  Rows rows_of(uint8_t p, uint64_t lsn) {
+    Rows rows;
+    if (now(p).past)
+      for (const auto& [key, value] : now(p).past->rows)
+        if (interval(p).contains(key)) rows[key] = value;
+    for (const auto& b : truth(p)) {
+      if (b.header.last().value > lsn || b.header.kind != model::BlockKind::data) continue;
+      wire::RecordReader in(b.payload);
+      for (model::RecordView r; in.next(r);)
+        if (interval(p).contains(r.key)) rows[std::string(r.key)] = std::string(r.value);
+    }
+    return rows;
+  }
+
   // As all(), but the lanes stay as they are.
   Rows look(uint8_t p) {
     Rows out;
@@ -694,15 +860,17 @@ class Model : public QuorumStore {
   std::vector<Op> ops_;
   States state_;
   uint8_t next_child_ = kFirstChild;
-  std::map<uint8_t, std::vector<Block>> truth_;  // what a majority has
+  std::map<uint8_t, std::vector<Block>> truth_;               // what a majority has
+  std::map<uint64_t, uint64_t> highest_;                      // number of each client
+  std::map<std::pair<uint64_t, uint64_t>, uint8_t> numbers_;  // in whose log it is, or was
   size_t acked_ = 0;
   uint64_t epochs_ = 1;
   int syncs_left_ = -1, effects_left_ = -1;
 };
 
 TEST(QuorumModel, every_restart_finds_what_a_prefix_of_the_journal_makes) {
-  int restarts = 0, divides = 0, lost = 0;
-  uint64_t series = 0, inherited = 0;
+  int restarts = 0, divides = 0, merges = 0, lost = 0;
+  uint64_t series = 0, inherited = 0, merged = 0;
   for (uint64_t seed = 1; seed <= 40 && !HasFatalFailure(); seed++) {
     SCOPED_TRACE(seed);
     Model model(seed);
@@ -710,13 +878,17 @@ TEST(QuorumModel, every_restart_finds_what_a_prefix_of_the_journal_makes) {
     restarts += model.restarts;
     series += model.series_seen;
     inherited += model.inherited_series;
+    merged += model.merged_series;
     divides += model.divides;
+    merges += model.merges;
     lost += model.lost_divides;
   }
   EXPECT_GT(restarts, 400);
   EXPECT_GT(series, 10000U);
   EXPECT_GT(inherited, 1000U);
+  EXPECT_GT(merged, 1000U);
   EXPECT_GT(divides, 200);
+  EXPECT_GT(merges, 100);
   EXPECT_GT(lost, 10);
 }
 
@@ -728,6 +900,21 @@ TEST(QuorumModel, the_power_fails_at_every_effect_around_appends_seals_cuts_and_
       SCOPED_TRACE(n);
       Model model(seed);
       if (!model.run_story(n)) break;
+      deaths++;
+      ASSERT_LT(n, 1000);
+    }
+  }
+  EXPECT_GT(deaths, 400);
+}
+
+TEST(QuorumModel, the_power_fails_at_every_effect_around_a_merge) {
+  int deaths = 0;
+  for (uint64_t seed = 1; seed <= 20 && !HasFatalFailure(); seed++) {
+    SCOPED_TRACE(seed);
+    for (int n = 0; !HasFatalFailure(); n++) {
+      SCOPED_TRACE(n);
+      Model model(seed);
+      if (!model.run_merge_story(n)) break;
       deaths++;
       ASSERT_LT(n, 1000);
     }

@@ -1,4 +1,4 @@
-// Tenures through the engine: divide, aside, drop, fill.
+// Tenures through the engine: divide, merge, aside, drop, fill.
 #include <gtest/gtest.h>
 
 #include "lib/store/direct_reader.h"
@@ -159,6 +159,121 @@ TEST(Divide, hashes_of_children_are_counted_anew_and_add_up) {
     ASSERT_TRUE(t.write(3, std::to_string(1000 + i), std::string(static_cast<size_t>(i), 'x')));
   }
   EXPECT_EQ(t.hash(3).hash, high.hash);
+}
+
+// --- merges of a push table's ----------------------------------------------------------------------
+
+TEST(Merge, the_target_shares_the_data_of_both_and_takes_writes_at_once) {
+  Store s;
+  ASSERT_TRUE(s.open());
+  ASSERT_TRUE(s.create(1, 1, {"", "m"}));
+  ASSERT_TRUE(s.create(2, 2, {"m", ""}));
+  for (const char* k : {"a", "c"}) ASSERT_TRUE(s.write(1, k, k));
+  for (const char* k : {"m", "x", "y"}) ASSERT_TRUE(s.write(2, k, k));
+  s.settle();
+  ASSERT_TRUE(s.write(1, "b", "b"));  // one still in the overlay
+  const auto commits = s.files.commits;
+  const auto low = *s.engine->log_end(partition(1)), high = *s.engine->log_end(partition(2));
+  bool durable = false, acked = false;
+  const auto at = s.engine->merge_ends(partition(1), partition(2), kAttempt, child(3, 3),
+                                       [&](const base::Status& d) { durable = d.has_value(); });
+  ASSERT_TRUE(at) << base::to_string(at.error());
+  EXPECT_EQ(*at, model::merged_point(low, high));
+  EXPECT_EQ(at->lsn.value, 3U);
+  ASSERT_EQ(s.append(3, {put("n", "n", s.ms++)}, [&](const auto& r) { acked = r && r->value == 4; })->value, 4U);
+  EXPECT_EQ(s.append(1, {put("b", "b", s.ms++)}).error().code, Code::not_found);
+  EXPECT_EQ(s.engine->durable(partition(3))->lsn.value, 0U) << "not before the merge is";
+  s.run();
+  EXPECT_TRUE(durable && acked);
+  EXPECT_EQ(s.files.commits, commits);  // no data was touched
+  const Rows all{{"a", "a"}, {"b", "b"}, {"c", "c"}, {"m", "m"}, {"n", "n"}, {"x", "x"}, {"y", "y"}};
+  EXPECT_EQ(s.all(3), all);
+  EXPECT_EQ(s.engine->merge_ends(partition(1), partition(2), kAttempt, child(3, 3), nullptr).value(), *at);
+  EXPECT_EQ(
+      s.engine->merge_ends(partition(1), partition(2), id_of<model::AttemptId>(1), child(3, 3), nullptr).error().code,
+      Code::conflict);
+  for (int life = 0; life < 3; life++) {
+    restart(s);
+    EXPECT_EQ(s.all(3), all);
+    EXPECT_EQ(s.engine->log_end(partition(3))->lsn.value, 4U);
+    EXPECT_EQ(s.engine->find(partition(3))->log_start, *at);
+    EXPECT_FALSE(s.engine->find(partition(1)) || s.engine->find(partition(2)));
+    EXPECT_TRUE(s.engine->find(partition(3))->whole);
+    s.settle();
+  }
+  EXPECT_EQ(s.hash(3).hash.record_count, 7U);
+}
+
+TEST(Merge, crashes_around_it_leave_it_whole_or_undone) {
+  for (uint64_t seed = 1; seed <= 200; seed++) {
+    base::SeededRandom random(seed);
+    Store s;
+    ASSERT_TRUE(s.open());
+    ASSERT_TRUE(s.create(1, 1));
+    Rows acked;
+    const auto write = [&](uint8_t p, const std::string& key) {
+      (void)s.append(p, {put(key, key, s.ms++)}, [&acked, key](const auto& r) {
+        if (r) acked[key] = key;
+      });
+      for (uint64_t n = random.below(4); n > 0 && s.lanes->step(); n--) {
+      }
+      if (random.chance(0.2)) {
+        s.clock.at = s.clock.at + std::chrono::milliseconds(1500);
+        s.engine->tick();
+      }
+    };
+    const auto key = [&] { return std::to_string(100 + static_cast<int>(random.below(900))); };
+    for (int i = 0; i < 6; i++) write(1, key());
+    ASSERT_TRUE(s.engine->divide(partition(1), kAttempt, "5", child(2, 2), child(3, 3), nullptr));
+    for (int i = 0; i < 6; i++) {
+      const auto k = key();
+      write(k < "5" ? 2 : 3, k);
+    }
+    ASSERT_TRUE(s.engine->merge_ends(partition(2), partition(3), id_of<model::AttemptId>(0xbb), child(4, 4), nullptr));
+    for (int i = 0; i < 6; i++) write(4, key());
+    for (int lives = 0; lives < 2; lives++) {
+      s.kill();
+      s.disk.crash(&random);
+      ASSERT_TRUE(s.open());
+      Rows now;
+      int found = 0;
+      for (const uint8_t p : {uint8_t{1}, uint8_t{2}, uint8_t{3}, uint8_t{4}})
+        if (s.engine->find(partition(p))) {
+          found++;
+          now.merge(s.all(p));
+        }
+      const bool divided = s.engine->find(partition(2)) && s.engine->find(partition(3));
+      ASSERT_EQ(found, divided ? 2 : 1) << "seed " << seed;
+      for (const auto& [k, v] : acked) ASSERT_TRUE(now.contains(k)) << "seed " << seed << " key " << k;
+      for (const auto& t : s.engine->tenures()) ASSERT_TRUE(t.whole) << "seed " << seed;
+      if (random.chance(0.5)) s.settle();
+    }
+  }
+}
+
+// All of the journal is there: the target is whole when all of its ancestors' logs are, as a divided one's children
+// are.
+TEST(Merge, a_lost_index_is_made_again_from_the_logs_of_both) {
+  Store s;
+  ASSERT_TRUE(s.open());
+  ASSERT_TRUE(s.create(1, 1));
+  for (const char* k : {"a", "c", "m", "x"}) ASSERT_TRUE(s.write(1, k, k));
+  ASSERT_TRUE(s.engine->divide(partition(1), kAttempt, "m", child(2, 2), child(3, 3), nullptr));
+  ASSERT_TRUE(s.write(2, "b", "b"));
+  ASSERT_TRUE(s.write(3, "z", "z"));
+  ASSERT_TRUE(s.engine->merge_ends(partition(2), partition(3), id_of<model::AttemptId>(0xbb), child(4, 4), nullptr));
+  ASSERT_TRUE(s.write(4, "n", "n"));
+  for (int i = 0; i < 10; i++) s.pass(std::chrono::seconds(6));  // the list of tenures is written
+  ASSERT_TRUE(s.write(4, "o", "o"));
+  const auto rows = s.all(4);
+  const auto end = s.engine->log_end(partition(4));
+  s.kill();
+  s.files.clear();
+  ASSERT_TRUE(s.open());
+  EXPECT_TRUE(s.engine->report().index_rebuilt);
+  EXPECT_EQ(s.all(4), rows);
+  EXPECT_EQ(s.engine->log_end(partition(4)), end);
+  EXPECT_TRUE(s.engine->find(partition(4))->whole);
 }
 
 TEST(Tenure, another_assignment_sets_the_old_copy_aside) {
