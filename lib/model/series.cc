@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <utility>
 
 namespace cantle::model {
 
@@ -63,7 +64,8 @@ void SeriesWindow::add(const SeriesEntry& entry) {
   if (below_window(entry.number, high())) return;
   const auto at = place_of(entries_, entry.number);
   if (at != entries_.end() && at->number == entry.number) {
-    if (entry.outcome.lsn <= at->outcome.lsn) return;
+    const auto order = [](const SeriesEntry& e) { return std::pair(e.outcome.lsn, e.time_ms); };
+    if (order(entry) <= order(*at)) return;
     *at = entry;
     return look_at_times();
   }

@@ -12,7 +12,8 @@
 // Invariants
 //   * merge() is that of a set: in any order, with repeats, the same comes out. Of one number the entry with the
 //   highest
-//     LSN stays: it can be there twice only when the first one had expired and was written anew.
+//     LSN stays: it can be there twice only when the first one had expired and was written anew. Of the same record the
+//     later time stays: two that were one may be merged again, and their logs' times have parted meanwhile.
 //   * At most kSeriesWindow entries, ascending, the lowest above `high() - kSeriesWindow`.
 //
 // Units: time_ms is the partition's log time: the sum of the elapsed_ms of its log's blocks.
@@ -80,7 +81,7 @@ class SeriesWindow {
  public:
   void add(const SeriesEntry& entry);
   void merge(const SeriesWindow& other);
-  void shift(uint64_t ms);  // into the time of a log that is so far ahead of theirs
+  void shift(uint64_t ms);       // into the time of a log that is so far ahead of theirs
   void expire(uint64_t now_ms);  // forgets what was written kSeriesExpiryMs of log time ago
   const SeriesEntry* find(uint64_t number) const;
   uint64_t high() const { return entries_.empty() ? 0 : entries_.back().number; }

@@ -93,6 +93,32 @@ TEST(Series, of_one_number_the_entry_with_the_highest_lsn_stays) {
   EXPECT_EQ(w.entries().size(), 1U);
 }
 
+// Two partitions that were one are merged again: what was written before is in both, at times that have parted.
+TEST(Series, of_the_same_record_the_later_time_stays) {
+  auto early = entry(5, 10), late = early;
+  late.time_ms = early.time_ms + 7;
+  SeriesWindow a, b;
+  a.add(early);
+  b.add(late);
+  for (auto [one, other] : {std::pair(a, b), std::pair(b, a)}) {
+    one.merge(other);
+    ASSERT_EQ(one.entries().size(), 1U);
+    EXPECT_EQ(one.entries()[0], late);
+  }
+}
+
+TEST(Series, a_window_moves_into_a_time_that_is_ahead) {
+  SeriesWindow w;
+  w.add(entry(5, 10));
+  const auto before = w.entries()[0];
+  w.shift(kSeriesExpiryMs);
+  EXPECT_EQ(w.entries()[0].time_ms, before.time_ms + kSeriesExpiryMs);
+  w.expire(before.time_ms + 2 * kSeriesExpiryMs - 1);
+  EXPECT_FALSE(w.empty());
+  w.expire(before.time_ms + 2 * kSeriesExpiryMs);
+  EXPECT_TRUE(w.empty());
+}
+
 TEST(Series, entries_expire_by_log_time) {
   SeriesWindow w;
   w.add(entry(1, 10, 0));
