@@ -118,8 +118,8 @@ void Quorum::perform(Tell& e) {
   if (auto* r = find(e.partition)) run(*r, [&](Out& out) { r->machine->members(at(), std::move(e.members), out); });
 }
 
-void Quorum::perform(ShowSplit& e) {
-  if (auto* r = find(e.partition)) run(*r, [&](Out& out) { r->machine->split_seen(at(), e.seen, out); });
+void Quorum::perform(ShowReshape& e) {
+  if (auto* r = find(e.partition)) run(*r, [&](Out& out) { r->machine->reshape_seen(at(), e.seen, out); });
 }
 
 void Quorum::perform(Divide& e) {
@@ -142,6 +142,27 @@ void Quorum::perform(Divide& e) {
              {"high", to_string(e.high.partition)}});
 }
 
+void Quorum::perform(Merge& e) {
+  const auto done = [this, alive = alive_, low = e.low](const base::Status& status) {
+    if (!*alive) return;
+    CRASH_POINT("partd.quorum_merged");
+    perform(tables_.merged(at(), low, status));
+    beacons_.set_peers(tables_.partners());
+    plan_turn();
+  };
+  CRASH_POINT("partd.before_merge");
+  const auto start =
+      engine_.merge_at({e.low, e.low_cut, e.high, e.high_cut, e.attempt,
+                        {e.target.partition, e.target.region, e.target.assignment}},
+                       done);
+  if (!start) return loop_.defer([done, error = start.error()] { done(base::fail(error)); });
+  base::log(Level::notice, "merge",
+            {{"low", to_string(e.low)},
+             {"high", to_string(e.high)},
+             {"target", to_string(e.target.partition)},
+             {"lsn", start->lsn.value}});
+}
+
 void Quorum::perform(End& e) {
   auto node = replicas_.extract(e.partition);
   if (node.empty()) return;
@@ -153,9 +174,9 @@ void Quorum::perform(End& e) {
   for (auto& effect : out) {
     auto* reply = std::get_if<proto::quorum::Reply>(&effect);
     if (reply == nullptr) continue;
-    if (e.split.value != 0 && !reply->result && reply->result.error().code == Code::not_leader) {
-      base::Error stale(Code::stale_route, "the partition was split");
-      stale.txnseq = e.split.value;
+    if (e.into.value != 0 && !reply->result && reply->result.error().code == Code::not_leader) {
+      base::Error stale(Code::stale_route, "the partition was split or merged");
+      stale.txnseq = e.into.value;
       reply->result = base::fail(std::move(stale));
     }
     perform(r, *reply);

@@ -403,29 +403,32 @@ void Quorum::perform(Replica& r, Reply& e) {
   request.responder.ok(answer_);
 }
 
-// --- a split ---------------------------------------------------------------------------------------
+// --- a split or a merge ----------------------------------------------------------------------------
 
-void Quorum::perform(Replica& r, ReadSplit& e) {
+void Quorum::perform(Replica& r, ReadReshape& e) {
   hooks_.read_map(r.name, [this, alive = alive_, id = r.assignment,
                            number = e.number](const base::Result<std::shared_ptr<const model::Metadata>>& map) {
     if (!*alive) return;
     run(id, [&](Replica& to, Out& out) {
-      base::Result<SplitSeen> seen = base::fail(Code::unavailable, "");
+      base::Result<ReshapeSeen> seen = base::fail(Code::unavailable, "");
       if (!map)
         seen = base::fail(map.error());
       else if ((*map)->table != to.table)
-        seen = SplitSeen{};
+        seen = ReshapeSeen{};
       else
-        seen = split_of(**map, to.partition);
-      to.machine->split_read(at(), number, seen, out);
+        seen = reshape_of(**map, to.partition);
+      to.machine->reshape_read(at(), number, seen, out);
     });
   });
 }
 
 void Quorum::perform(Replica& r, AskAbort& e) {
-  base::log(base::Level::notice, "abort-split",
+  base::log(base::Level::notice, e.merge ? "abort-merge" : "abort-split",
             {{"table", r.name}, {"partition", to_string(r.partition)}, {"attempt", to_string(e.attempt)}});
-  hooks_.change(r.name, model::ops::AbortSplit{r.partition, e.attempt});
+  if (e.merge)
+    hooks_.change(r.name, model::ops::AbortMerge{e.attempt, e.merge->low, e.merge->high});
+  else
+    hooks_.change(r.name, model::ops::AbortSplit{r.partition, e.attempt});
 }
 
 void Quorum::perform(Replica& r, Faulted& e) {

@@ -24,32 +24,40 @@ bool majority_joined(const Leader& leader, const std::vector<std::vector<model::
 
 }  // namespace
 
-SplitSeen split_of(const model::Metadata& map, const model::PartitionId& partition) {
-  SplitSeen seen;
+ReshapeSeen reshape_of(const model::Metadata& map, const model::PartitionId& partition) {
+  ReshapeSeen seen;
   const auto* p = map.dropped ? nullptr : map.find(partition);
   if (p == nullptr) return seen;
   seen.there = true;
+  const auto servers_of = [](const model::Child& child) {
+    std::vector<model::ServerId> servers;
+    for (const auto& a : child.assignments) servers.push_back(a.server);
+    return servers;
+  };
+  if (p->merge) {
+    seen.attempt = p->merge->attempt;
+    seen.may_cut = true;
+    seen.children = {servers_of(p->merge->target)};
+    seen.merge = MergePair{p->merge->low, p->merge->high};
+  }
   if (!p->split) return seen;
   seen.attempt = p->split->attempt;
   seen.may_cut = p->split->phase == model::SplitPhase::filling;
-  for (const auto* child : {&p->split->low, &p->split->high}) {
-    auto& servers = seen.children.emplace_back();
-    for (const auto& a : child->assignments) servers.push_back(a.server);
-  }
+  seen.children = {servers_of(p->split->low), servers_of(p->split->high)};
   return seen;
 }
 
-void Cut::read(Instant now, uint64_t number, const base::Result<SplitSeen>& state) {
+void Cut::read(Instant now, uint64_t number, const base::Result<ReshapeSeen>& state) {
   if (!read_.out || number != read_.number) return;
   read_.out = false;
   if (state) answer_ = Answer{*state, read_.sent, now};
 }
 
 void Cut::ask(Instant now, Effects& out) {
-  if (now < ask_at_ || (read_.out && now < read_.sent + kReadSplitMost)) return;
+  if (now < ask_at_ || (read_.out && now < read_.sent + kReadReshapeMost)) return;
   read_ = {read_.number + 1, now, true};
-  ask_at_ = now + kReadSplitEvery;
-  out.emplace_back(ReadSplit{read_.number});
+  ask_at_ = now + kReadReshapeEvery;
+  out.emplace_back(ReadReshape{read_.number});
 }
 
 std::optional<Cut::Report> Cut::think(Instant now, Leader* leader, const Log& log, const Report& reported,
@@ -68,13 +76,31 @@ std::optional<Cut::Report> Cut::think(Instant now, Leader* leader, const Log& lo
   if (!cut) {
     open_ = over_ = {};
     if (seen_.may_cut) {
-      next_ = now + kReadSplitEvery;
+      next_ = now + kReadReshapeEvery;
       consider_cut(now, *leader, out);
     }
     return Report();
   }
-  next_ = now + kReadSplitEvery;
-  return care(now, *leader, *cut, log.committed_cut().has_value(), reported.has_value(), out);
+  next_ = now + kReadReshapeEvery;
+  return care(now, *leader, *cut, log.committed_cut().has_value(), reported, out);
+}
+
+// The newest that is known of that attempt here.
+const ReshapeSeen* Cut::known(const model::AttemptId& attempt) const {
+  if (answer_ && answer_->state.attempt == attempt) return &answer_->state;
+  return seen_.attempt == attempt ? &seen_ : nullptr;
+}
+
+Cut::Report Cut::report(const Leader& leader, const model::CutMark& cut, const Report& reported) const {
+  model::CutReport say{cut.attempt, cut.at};
+  if (reported && reported->attempt == say.attempt && reported->at == say.at) say.holders = reported->holders;
+  if (const auto* state = known(cut.attempt); state != nullptr && state->merge) {
+    const auto more = leader.holders(cut.at.lsn);
+    say.holders.insert(say.holders.end(), more.begin(), more.end());
+    std::sort(say.holders.begin(), say.holders.end());
+    say.holders.erase(std::unique(say.holders.begin(), say.holders.end()), say.holders.end());
+  }
+  return say;
 }
 
 void Cut::consider_cut(Instant now, Leader& leader, Effects& out) {
@@ -88,7 +114,7 @@ void Cut::consider_cut(Instant now, Leader& leader, Effects& out) {
 }
 
 std::optional<Cut::Report> Cut::care(Instant now, Leader& leader, const model::CutMark& cut, bool committed,
-                                     bool is_reported, Effects& out) {
+                                     const Report& reported, Effects& out) {
   if (open_ != cut.attempt) {  // only what is asked for from now on is about it
     open_ = cut.attempt;
     over_ = {};
@@ -100,7 +126,7 @@ std::optional<Cut::Report> Cut::care(Instant now, Leader& leader, const model::C
   if (answer_ && answer_->state.there && answer_->state.attempt != cut.attempt) over_ = cut.attempt;
   if (MUTANT("uncut_by_silence") && now >= abort_at_) over_ = cut.attempt;
   if (over_ == cut.attempt) {
-    if (is_reported) return Report();
+    if (reported) return Report();
     out.emplace_back(Say{base::Level::notice, "uncut", "attempt " + to_string(cut.attempt) + " is over"});
     leader.cut(now, BlockKind::uncut, cut.attempt, out);
     return std::nullopt;
@@ -108,10 +134,11 @@ std::optional<Cut::Report> Cut::care(Instant now, Leader& leader, const model::C
   ask(now, out);
   if (now >= abort_at_) {
     abort_at_ = now + kAbortAfter;
-    out.emplace_back(AskAbort{cut.attempt});
+    const auto* state = known(cut.attempt);
+    out.emplace_back(AskAbort{cut.attempt, state == nullptr ? std::nullopt : state->merge});
   }
   if (!committed && !MUTANT("finalize_uncommitted")) return std::nullopt;
-  return Report({cut.attempt, cut.at});
+  return report(leader, cut, reported);
 }
 
 }  // namespace cantle::proto::quorum

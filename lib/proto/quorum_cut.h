@@ -1,16 +1,20 @@
-// Cut: what the leader of a quorum table's partition does about a split (design/reshape.md, "Split", 3; its rules are
-// explored in test/models/cut_test.cc).
+// Cut: what the leader of a quorum table's partition does about a split, or about a merge with its neighbour
+// (design/reshape.md, "Split", 3, and "Merge"; the rules are explored in test/models/cut_test.cc).
 //
-// METADATA shows that the split may end (INITIALIZE is committed), a majority of each child's servers takes blocks now,
-// and the coordination service has just answered: a cut goes into the log. From then on writes wait, and linearizable
-// reads, once it is committed (Leader, QuorumReplica::may_read). The committed cut is reported in the government, by
-// which FINALIZE_SPLIT is allowed; if METADATA shows that the attempt was aborted, the report is taken back, and then
-// an uncut goes into the log. Whoever leads with a log that ends in a cut does all this, whoever put it there.
+// METADATA shows that the split may end (INITIALIZE is committed), or the merge, a majority of each child's servers or
+// of the target's takes blocks now, and the coordination service has just answered: a cut goes into the log. From then
+// on writes wait, and linearizable reads, once it is committed (Leader, QuorumReplica::may_read). The committed cut is
+// reported in the government, by which FINALIZE_SPLIT is allowed, or, when the neighbour's is reported, too,
+// FINALIZE_MERGE; if METADATA shows that the attempt was aborted, the report is taken back, and then an uncut goes into
+// the log. Whoever leads with a log that ends in a cut does all this, whoever put it there.
+//
+// A merge's report also names who has the cut: a target's copy is made of two, and two majorities may have but one
+// server in common. Who has it keeps it, because it is committed: a report never names fewer than the last one did.
 //
 // Use
 //   cut.seen(state);                                   // of the installed map: a hint
 //   auto report = cut.think(now, leader, log, reported, out);   // often; null: this replica does not lead
-//   cut.read(now, number, state);                      // the answer to ReadSplit
+//   cut.read(now, number, state);                      // the answer to ReadReshape
 // `report`, if there is one, is what the government should say.
 //
 // Invariants
@@ -20,7 +24,8 @@
 //     the attempt is over without having ended the partition; and after the government reports no cut (S27). Neither
 //     time nor silence leads to one.
 //   * Reported is a cut that is committed, while the log ends in it.
-//   * After kAbortAfter in which a log ends in the cut, ABORT_SPLIT is asked for, again and again.
+//   * After kAbortAfter in which a log ends in the cut, ABORT_SPLIT or ABORT_MERGE is asked for, again and again.
+//   * A merge's report names a server only when its log has the cut, durable (S27: one that has not starts empty).
 #pragma once
 
 #include <optional>
@@ -34,25 +39,26 @@
 namespace cantle::proto::quorum {
 
 constexpr base::Duration kCutFresh = std::chrono::milliseconds(200);
-constexpr base::Duration kReadSplitEvery = std::chrono::milliseconds(100);
-constexpr base::Duration kReadSplitMost = std::chrono::seconds(1);  // then it is asked for again
+constexpr base::Duration kReadReshapeEvery = std::chrono::milliseconds(100);
+constexpr base::Duration kReadReshapeMost = std::chrono::seconds(1);  // then it is asked for again
 constexpr base::Duration kAbortAfter = std::chrono::seconds(1);
 
-// What a map says of one partition.
-struct SplitSeen {
-  bool there = false;                                  // the map has the partition
-  model::AttemptId attempt;                            // of its split; none: it is not being split
-  bool may_cut = false;                                // INITIALIZE is committed
-  std::vector<std::vector<model::ServerId>> children;  // the servers of each
-  friend bool operator==(const SplitSeen&, const SplitSeen&) = default;
+// What a map says of the split or merge of one partition.
+struct ReshapeSeen {
+  bool there = false;        // the map has the partition
+  model::AttemptId attempt;  // of its split or merge; none: there is none
+  bool may_cut = false;      // of a split: INITIALIZE is committed
+  std::vector<std::vector<model::ServerId>> children;  // the servers of each, or of the target
+  std::optional<MergePair> merge = {};                 // it is a merge, of these two
+  friend bool operator==(const ReshapeSeen&, const ReshapeSeen&) = default;
 };
 
-SplitSeen split_of(const model::Metadata& map, const model::PartitionId& partition);
+ReshapeSeen reshape_of(const model::Metadata& map, const model::PartitionId& partition);
 
 class Cut {
  public:
-  void seen(const SplitSeen& state) { seen_ = state; }
-  void read(base::Instant now, uint64_t number, const base::Result<SplitSeen>& state);
+  void seen(const ReshapeSeen& state) { seen_ = state; }
+  void read(base::Instant now, uint64_t number, const base::Result<ReshapeSeen>& state);
   // What the government should say; nothing: leave it as it is. `reported`: what it says.
   using Report = std::optional<model::CutReport>;
   std::optional<Report> think(base::Instant now, Leader* leader, const Log& log, const Report& reported, Effects& out);
@@ -65,15 +71,17 @@ class Cut {
     bool out = false;
   };
   struct Answer {
-    SplitSeen state;
+    ReshapeSeen state;
     base::Instant sent, came;
   };
   void ask(base::Instant now, Effects& out);
   void consider_cut(base::Instant now, Leader& leader, Effects& out);
   std::optional<Report> care(base::Instant now, Leader& leader, const model::CutMark& cut, bool committed,
-                             bool is_reported, Effects& out);
+                             const Report& reported, Effects& out);
+  const ReshapeSeen* known(const model::AttemptId& attempt) const;
+  Report report(const Leader& leader, const model::CutMark& cut, const Report& reported) const;
 
-  SplitSeen seen_;
+  ReshapeSeen seen_;
   Read read_;
   std::optional<Answer> answer_;  // the newest
   model::Epoch epoch_;            // of the leadership that all below is of

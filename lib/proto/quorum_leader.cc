@@ -188,7 +188,7 @@ void Leader::durable(Instant now, Effects& out) {
   forget(out);
 }
 
-// --- the cut of a split --------------------------------------------------------------------------
+// --- the cut of a split or a merge ---------------------------------------------------------------
 
 void Leader::cut(Instant now, model::BlockKind kind, const model::AttemptId& attempt, Effects& out) {
   now_ = now;
@@ -216,6 +216,16 @@ bool Leader::has_joined(const model::ServerId& server) const {
   return server == self_.server || std::any_of(peers_.begin(), peers_.end(), [&](const Peer& p) {
            return p.hop.server == server && p.state == PeerState::joined;
          });
+}
+
+std::vector<model::ServerId> Leader::holders(Lsn lsn) const {
+  std::vector<model::ServerId> out;
+  for (const auto& v : voters_) {
+    const auto* peer = find({v.server, v.assignment});
+    const auto has = v.assignment == self_.assignment ? log_.durable().lsn : peer == nullptr ? Lsn{} : peer->acked.lsn;
+    if (has >= lsn || MUTANT("holders_who_have_not")) out.push_back(v.server);
+  }
+  return out;
 }
 
 // --- commit --------------------------------------------------------------------------------------
@@ -268,7 +278,7 @@ void Leader::expire(Instant now, Effects& out) {
   if (now < expire_at_) return;
   expire_at_ = now + kExpireEvery;
   const auto none = no_quorum(!has_majority() ? "a majority of the replicas is missing"
-                              : parked()      ? "the partition is being split"
+                              : parked()      ? "the partition is being split or merged"
                                               : "the leader has not served yet");
   for (auto it = waiting_.begin(); it != waiting_.end();) {
     if (now < it->deadline) {

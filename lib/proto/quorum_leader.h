@@ -107,12 +107,14 @@ class Leader {
   void link_lost(base::Instant now, const model::ServerId& server, Effects& out);
   void tick(base::Instant now, Effects& out);
   void stop(const base::Error& why, Effects& out);
-  // Appends the cut of a split, or takes it back with an uncut. From the call on it is parked: writes wait outside the
+  // Appends the cut of a split or a merge, or takes it back with an uncut. From the call on it is parked: writes wait outside the
   // log until an uncut is in it. Not while another is being built.
   void cut(base::Instant now, model::BlockKind kind, const model::AttemptId& attempt, Effects& out);
   bool parked() const;
   bool cutting() const { return cutting_.has_value(); }
   bool has_joined(const model::ServerId& server) const;
+  // The servers of the voters whose log is durable up to there, as far as is known; it is committed.
+  std::vector<model::ServerId> holders(model::Lsn lsn) const;
 
   // The government was renewed: what is in blocks stays in the log, and is answered by the leader that comes next, once
   // its epoch start is committed. Before stop() of the one, before begin() of the other.

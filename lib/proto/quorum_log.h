@@ -34,7 +34,7 @@ class Log {
   model::Lsn commit() const { return commit_; }
   const std::vector<model::EpochStart>& epochs() const { return epochs_; }
   bool quiet() const { return end_ == durable_; }
-  // It ends in the cut of a split: whoever leads with it is parked.
+  // It ends in the cut of a split or a merge: whoever leads with it is parked.
   std::optional<model::CutMark> open_cut() const { return cuts_.open(); }
   std::optional<model::CutMark> committed_cut() const;
 

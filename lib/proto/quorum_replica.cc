@@ -478,17 +478,17 @@ void QuorumReplica::old_sent(Instant now, const Hop& peer, Epoch epoch, uint64_t
 
 base::Status QuorumReplica::may_give_snapshot() const {
   if (!log_.open_cut() || MUTANT("snapshot_of_a_parked_copy")) return base::ok();
-  return base::fail(Code::unavailable, "the log ends in the cut of a split: no snapshot is given until that is over");
+  return base::fail(Code::unavailable, "the log ends in the cut of a split or a merge: no snapshot is given until that is over");
 }
 
-// --- a split ---------------------------------------------------------------------------------------
+// --- a split or a merge ----------------------------------------------------------------------------
 
-void QuorumReplica::split_seen(Instant now, const SplitSeen& seen, Out& out) {
+void QuorumReplica::reshape_seen(Instant now, const ReshapeSeen& seen, Out& out) {
   cut_.seen(seen);
   think_of_cut(now, out);
 }
 
-void QuorumReplica::split_read(Instant now, uint64_t number, const base::Result<SplitSeen>& seen, Out& out) {
+void QuorumReplica::reshape_read(Instant now, uint64_t number, const base::Result<ReshapeSeen>& seen, Out& out) {
   cut_.read(now, number, seen);
   think_of_cut(now, out);
 }
@@ -558,7 +558,7 @@ base::Status QuorumReplica::may_read(Instant now) const {
   if (!leader_ || leader_->stopped()) return base::fail(not_leader());
   if (!leader_->serving()) return base::fail(Code::unavailable, "the leader is taking over");
   if (log_.committed_cut() && !MUTANT("reads_not_parked"))
-    return base::fail(Code::unavailable, "the partition is being split");
+    return base::fail(Code::unavailable, "the partition is being split or merged");
   if (election_.lease_until() <= now && !MUTANT("read_without_lease"))
     return base::fail(Code::unavailable, "the leader's lease is over: a majority of the replicas has not answered it");
   return base::ok();

@@ -57,7 +57,7 @@ using ReplicaEffect =
                  election::RemoveVote, election::ReadVotes, election::AskSuspect, election::SendRelease, Build, Take,
                  Truncate, Commit, SendOpen, SendCut, SendBlock, ForgetBlocks, SendCommit, SendOld, FindPoint,
                  AnswerOpen, SendAck, Forward, Release, SendOutside, PullSnapshot, FetchBlocks, InstallSnapshot,
-                 MarkWhole, Reply, ReadSplit, AskAbort, Faulted, Say>;
+                 MarkWhole, Reply, ReadReshape, AskAbort, Faulted, Say>;
 using ReplicaEffects = std::vector<ReplicaEffect>;
 
 struct ReplicaStatus {
@@ -131,10 +131,10 @@ class QuorumReplica {
   };
   void mended(base::Instant now, uint64_t number, base::Result<Mended> log, Out& out);
 
-  // --- a split (quorum_cut.h)
-  // Its state in the installed map, each time that one is; and as an answer to ReadSplit.
-  void split_seen(base::Instant now, const quorum::SplitSeen& seen, Out& out);
-  void split_read(base::Instant now, uint64_t number, const base::Result<quorum::SplitSeen>& seen, Out& out);
+  // --- a split or a merge (quorum_cut.h)
+  // Its state in the installed map, each time that one is; and as an answer to ReadReshape.
+  void reshape_seen(base::Instant now, const quorum::ReshapeSeen& seen, Out& out);
+  void reshape_read(base::Instant now, uint64_t number, const base::Result<quorum::ReshapeSeen>& seen, Out& out);
   // The log ends in a cut that is committed: it answers no linearizable reads, and others only up to there.
   std::optional<model::CutMark> cut() const { return log_.committed_cut(); }
   bool parked() const { return leader_ && !leader_->stopped() && (leader_->parked() || cut()); }

@@ -94,7 +94,7 @@ QuorumTables::Out QuorumTables::map_read(Instant, const std::string& name, std::
 
 // Brings the copies in line with the map; again and again without harm.
 void QuorumTables::arrange(Table& t, bool first, Out& out) {
-  divide_ended(t, out);
+  follow_ended(t, out);
   if (first) mark_empty(t);
   for (const auto& p : t.map->partitions) {
     const auto* a = model::find_assignment(p, self_.server);
@@ -105,8 +105,8 @@ void QuorumTables::arrange(Table& t, bool first, Out& out) {
     }
     if (a == nullptr) continue;
     if (here == nullptr) {
-      if (copies_.contains(a->id)) continue;    // aside, or on its way to the trash: nothing to do here
-      if (is_dividing(*t.map, p.id)) continue;  // it comes out of that
+      if (copies_.contains(a->id)) continue;  // aside, or on its way to the trash: nothing to do here
+      if (comes_of(*t.map, p.id)) continue;
       if (lost(t, p, *a, first)) {
         const std::string text = "METADATA of table " + t.name + " says that server " + self_.server.name +
                                  " is a voter of partition " + to_string(p.id) + " (assignment " + to_string(a->id) +
@@ -129,11 +129,11 @@ void QuorumTables::arrange(Table& t, bool first, Out& out) {
     }
     if (!here->creating) begin(*here, out);
     if (here->begun) tell(*here, *t.map, p, out);
-    if (here->begun) show_split(*here, *t.map, out);
+    if (here->begun) show_reshape(*here, *t.map, out);
   }
   observe(t, out);
   for (auto& [own, c] : copies_) {
-    if (c.held.table != t.map->table || c.dropping || c.dividing) continue;
+    if (c.held.table != t.map->table || c.dropping || c.ending) continue;
     const auto* p = t.map->find(c.held.partition);
     if (p != nullptr && model::find_assignment(*p, own) == nullptr) drop(c, std::string(kReplaced), out);
     if (p != nullptr || c.held.aside || std::exchange(c.told, true)) continue;
@@ -150,18 +150,18 @@ bool QuorumTables::lost(const Table& t, const model::Partition& p, const model::
   if (!model::answers_reads(a.state)) return false;
   if (was_parents(t, p.id, a)) return false;
   // What it continues came with the table, perhaps, and this server was never there.
-  const auto* at = &a;
-  for (auto id = p.id; !at->source.none();) {
-    const auto* e = model::find_parent(*t.map, id);
-    if (e == nullptr) return true;
-    const auto own = std::find_if(e->parent_assignments.begin(), e->parent_assignments.end(),
-                                  [&](const auto& parent) { return parent.id == at->source; });
-    if (own == e->parent_assignments.end()) return true;
-    at = &*own;
-    id = e->id;
-  }
-  const bool created = at->since.value == 1;
-  return !created || self_.seen.contains(t.map->table);
+  return !came_with_table(t, p.id, a) || self_.seen.contains(t.map->table);
+}
+
+bool QuorumTables::came_with_table(const Table& t, const model::PartitionId& partition,
+                                   const model::Assignment& a) const {
+  if (a.source.none()) return a.since.value == 1;
+  const auto parents = parents_of(*t.map, partition);
+  const auto sources = sources_of(parents, a);
+  if (sources.empty()) return false;
+  for (size_t i = 0; i < sources.size(); i++)
+    if (sources[i] == nullptr || !came_with_table(t, parents[i]->id, *sources[i])) return false;
+  return true;
 }
 
 void QuorumTables::begin(Copy& c, Out& out) {
@@ -172,10 +172,10 @@ void QuorumTables::begin(Copy& c, Out& out) {
   if (p == nullptr) return;
   c.begun = true;
   c.members.reset();
-  c.split.reset();
+  c.reshape.reset();
   out.emplace_back(Begin{c.held, it->second.name, it->second.map->keyspace});
   tell(c, *it->second.map, *p, out);
-  show_split(c, *it->second.map, out);
+  show_reshape(c, *it->second.map, out);
 }
 
 void QuorumTables::tell(Copy& c, const model::Metadata& map, const model::Partition& p, Out& out) {
@@ -192,14 +192,14 @@ void QuorumTables::tell(Copy& c, const model::Metadata& map, const model::Partit
   out.emplace_back(Tell{c.held.partition, std::move(m)});
 }
 
-void QuorumTables::show_split(Copy& c, const model::Metadata& map, Out& out) {
-  auto seen = quorum::split_of(map, c.held.partition);
-  if (c.split == seen || (!c.split && seen.attempt.none())) return;
-  c.split = seen;
-  out.emplace_back(ShowSplit{c.held.partition, std::move(seen)});
+void QuorumTables::show_reshape(Copy& c, const model::Metadata& map, Out& out) {
+  auto seen = quorum::reshape_of(map, c.held.partition);
+  if (c.reshape == seen || (!c.reshape && seen.attempt.none())) return;
+  c.reshape = seen;
+  out.emplace_back(ShowReshape{c.held.partition, std::move(seen)});
 }
 
-// --- what was split --------------------------------------------------------------------------------
+// --- what was split or merged ----------------------------------------------------------------------
 
 const model::EndedPartition* QuorumTables::ended_of(const Copy& parent) const {
   const auto t = tables_.find(parent.held.table);
@@ -211,12 +211,46 @@ const model::EndedPartition* QuorumTables::ended_of(const Copy& parent) const {
   return ours ? e : nullptr;
 }
 
-void QuorumTables::divide_ended(Table& t, Out& out) {
+std::vector<const model::EndedPartition*> QuorumTables::parents_of(const model::Metadata& map,
+                                                                   const model::PartitionId& partition) {
+  if (const auto* e = model::find_parent(map, partition)) return {e};
+  auto both = model::find_merged(map, partition);
+  if (both.size() != 2) both.clear();
+  return both;
+}
+
+// One for each parent. A merge's target names the lower one's; the higher one's is this server's, too.
+std::vector<const model::Assignment*> QuorumTables::sources_of(const std::vector<const model::EndedPartition*>& parents,
+                                                               const model::Assignment& a) const {
+  std::vector<const model::Assignment*> sources;
+  for (const auto* e : parents) {
+    const bool by_server = e != parents.front();
+    const auto own = std::find_if(e->parent_assignments.begin(), e->parent_assignments.end(), [&](const auto& p) {
+      return by_server ? p.server == self_.server : p.id == a.source;
+    });
+    const bool ours = own != e->parent_assignments.end() && own->server == self_.server;
+    sources.push_back(ours ? &*own : nullptr);
+  }
+  return sources;
+}
+
+// In order of the maps: what comes of one may have ended, too.
+void QuorumTables::follow_ended(Table& t, Out& out) {
   for (const auto& e : t.map->ended) {
+    if (e.was_merged()) {
+      merge(t, e.into, out);
+      continue;
+    }
     auto* parent = live(e.id);
-    if (parent == nullptr || parent->creating || parent->dividing || ended_of(*parent) == nullptr) continue;
+    if (parent == nullptr || parent->creating || parent->ending || ended_of(*parent) == nullptr) continue;
     divide(t, *parent, e, out);
   }
+}
+
+// It takes no part any more; what becomes of its copy is still to be seen.
+void QuorumTables::end(const model::EndedPartition& e, Copy& c, Out& out) {
+  if (std::exchange(c.begun, false)) out.emplace_back(End{e.id, e.at});
+  c.ending = true;
 }
 
 Child QuorumTables::child_here(const model::Metadata& map, const model::PartitionId& child,
@@ -231,53 +265,93 @@ Child QuorumTables::child_here(const model::Metadata& map, const model::Partitio
   return {child, {}, {}};
 }
 
+Child QuorumTables::target_here(const model::Metadata& map, const model::PartitionId& target) const {
+  const auto both = parents_of(map, target);
+  if (both.empty()) return {target, {}, {}};
+  for (const auto& a : both.front()->parent_assignments)
+    if (a.server == self_.server) return child_here(map, target, a.id);
+  return {target, {}, {}};
+}
+
 void QuorumTables::divide(Table& t, Copy& parent, const model::EndedPartition& e, Out& out) {
-  if (std::exchange(parent.begun, false)) out.emplace_back(End{e.id, e.at});
+  end(e, parent, out);
   const auto own = parent.held.assignment;
   const auto low = child_here(*t.map, e.low, own), high = child_here(*t.map, e.high, own);
   if (low.assignment.none() && high.assignment.none()) return drop(parent, "neither child is here any more", out);
-  parent.dividing = true;
   out.emplace_back(Divide{e.id, e.attempt, e.point, e.cut->at, low, high});
+}
+
+void QuorumTables::merge(Table& t, const model::PartitionId& target, Out& out) {
+  const auto both = model::find_merged(*t.map, target);
+  std::vector<Copy*> here;
+  bool waits = false;
+  for (const auto* e : both) {
+    auto* c = live(e->id);
+    if (c != nullptr && ended_of(*c) == nullptr) c = nullptr;
+    if (c == nullptr) {
+      waits = waits || comes_of(*t.map, e->id);
+      continue;
+    }
+    here.push_back(c);
+    waits = waits || c->creating;
+    end(*e, *c, out);
+  }
+  if (here.empty() || waits || here.front()->merging) return;
+  const auto child = target_here(*t.map, target);
+  if (child.assignment.none()) {
+    for (auto* c : here) drop(*c, "what it was merged into is not here any more", out);
+    return;
+  }
+  if (here.size() < 2) return fall_behind(t, here, "its neighbour in a merge is not here", out);
+  here.front()->merging = true;
+  out.emplace_back(Merge{both[0]->id, both[1]->id, both[0]->attempt, both[0]->cut->at, both[1]->cut->at, child});
+}
+
+// What the store could not end: it is tried again, or it never can be, and all of the table's copies are looked at.
+bool QuorumTables::failed_to_end(Instant now, Table& t, const std::vector<Copy*>& parents, const base::Status& status,
+                                 Out& out) {
+  if (status) return false;
+  auto& first = *parents.front();
+  // `exists`: it was set aside before, which was not durable when what comes of it was. `corrupt`: it is damaged, and
+  // no leader will ever mend it now (R16).
+  const auto code = status.error().code;
+  if (code == Code::not_found || code == Code::exists || code == Code::corrupt) {
+    fall_behind(t, parents, status.error().text, out);
+    arrange(t, false, out);
+    remember(out);
+    return true;
+  }
+  const bool soon = code == Code::unavailable;
+  if (!soon)
+    out.emplace_back(Say{base::Level::error, first.merging ? "merge" : "divide",
+                         place(first.held) + ": " + to_string(status.error())});
+  first.failed = any_failed_ = true;
+  first.again = now + (soon ? kDivideAgain : kAgainEvery);
+  return true;
+}
+
+void QuorumTables::inherit(const Child& child, const Copy& parent, model::Interval interval) {
+  if (child.assignment.none()) return;
+  Copy c;
+  c.held = {child.partition, child.assignment, child.region, parent.held.table, std::move(interval), false};
+  live_[child.partition] = child.assignment;
+  copies_.insert_or_assign(child.assignment, std::move(c));
 }
 
 QuorumTables::Out QuorumTables::divided(Instant now, const model::PartitionId& partition, const base::Status& status) {
   Out out;
   changed();
   auto* parent = live(partition);
-  if (parent == nullptr || !parent->dividing) return out;
-  const auto* e = ended_of(*parent);
+  const auto* e = parent == nullptr || !parent->ending ? nullptr : ended_of(*parent);
+  if (e == nullptr || e->was_merged()) return out;
   auto& t = tables_.at(parent->held.table);
-  // `exists`: it was set aside before, which was not durable when what comes of it was. `corrupt`: it is damaged, and
-  // no leader will ever mend it now (R16).
-  const auto code = status ? Code::cancelled : status.error().code;
-  if (e != nullptr && (code == Code::not_found || code == Code::exists || code == Code::corrupt)) {
-    fall_behind(t, *parent, status.error().text, out);
-    arrange(t, false, out);
-    remember(out);
-    return out;
-  }
-  if (!status || e == nullptr) {
-    const bool soon = !status && status.error().code == Code::unavailable;
-    if (!soon && !status)
-      out.emplace_back(Say{base::Level::error, "divide", place(parent->held) + ": " + to_string(status.error())});
-    parent->failed = any_failed_ = true;
-    parent->again = now + (soon ? kDivideAgain : kAgainEvery);
-    return out;
-  }
+  if (failed_to_end(now, t, {parent}, status, out)) return out;
   const auto held = parent->held;
   const auto low = child_here(*t.map, e->low, held.assignment), high = child_here(*t.map, e->high, held.assignment);
-  const std::string_view point = e->point;
-  const auto inherit = [&](const Child& child, model::Interval interval) {
-    if (child.assignment.none()) return;
-    Copy c;
-    c.held = {child.partition, child.assignment, child.region, held.table, std::move(interval), false};
-    live_[child.partition] = child.assignment;
-    copies_.insert_or_assign(child.assignment, std::move(c));
-  };
-  inherit(low, {held.interval.begin, std::string(point)});
-  inherit(high, {std::string(point), held.interval.end});
+  inherit(low, *parent, {held.interval.begin, e->point});
+  inherit(high, copies_.at(held.assignment), {e->point, held.interval.end});
   auto& old = copies_.at(held.assignment);
-  old.dividing = false;
+  old.ending = false;
   live_.erase(partition);
   if (low.assignment.none() || high.assignment.none()) {
     old.held.aside = true;
@@ -290,12 +364,37 @@ QuorumTables::Out QuorumTables::divided(Instant now, const model::PartitionId& p
   return out;
 }
 
-// The cut did not come here before the others went on without this replica, or what comes before it is damaged.
-void QuorumTables::fall_behind(Table& t, Copy& parent, const std::string& why, Out& out) {
-  out.emplace_back(
-      Say{base::Level::warn, "behind-a-split", place(parent.held) + ": " + why + "; its children are filled anew"});
-  parent.dividing = false;
-  set_aside(parent, out);
+QuorumTables::Out QuorumTables::merged(Instant now, const model::PartitionId& partition, const base::Status& status) {
+  Out out;
+  changed();
+  auto* low = live(partition);
+  const auto* e = low == nullptr || !low->merging ? nullptr : ended_of(*low);
+  if (e == nullptr) return out;
+  auto& t = tables_.at(low->held.table);
+  const auto both = parents_of(*t.map, e->into);
+  auto* high = both.empty() ? nullptr : live(both.back()->id);
+  if (high == nullptr || !high->ending) return out;
+  if (failed_to_end(now, t, {low, high}, status, out)) return out;
+  const auto target = target_here(*t.map, e->into);
+  const auto low_id = low->held.assignment, high_id = high->held.assignment;
+  live_.erase(partition);
+  live_.erase(high->held.partition);
+  inherit(target, *low, {low->held.interval.begin, high->held.interval.end});
+  copies_.erase(low_id);
+  copies_.erase(high_id);
+  arrange(t, false, out);
+  remember(out);
+  return out;
+}
+
+// A cut did not come here before the others went on without this replica, or what comes before it is damaged.
+void QuorumTables::fall_behind(Table& t, const std::vector<Copy*>& parents, const std::string& why, Out& out) {
+  for (auto* parent : parents) {
+    out.emplace_back(Say{base::Level::warn, "behind-a-reshape",
+                         place(parent->held) + ": " + why + "; what came of it is filled anew"});
+    parent->ending = parent->merging = false;
+    set_aside(*parent, out);
+  }
   mark_empty(t);
 }
 
@@ -311,22 +410,25 @@ void QuorumTables::mark_empty(Table& t) {
 
 // The copy of an ancestor is here and has not become this one: it ended before the cut.
 bool QuorumTables::was_parents(const Table& t, const model::PartitionId& partition, const model::Assignment& a) const {
-  const auto* e = a.source.none() ? nullptr : model::find_parent(*t.map, partition);
-  if (e == nullptr) return false;
-  const auto own = std::find_if(e->parent_assignments.begin(), e->parent_assignments.end(),
-                                [&](const auto& p) { return p.id == a.source; });
-  if (own == e->parent_assignments.end()) return false;
-  const auto it = copies_.find(own->id);
-  if (it != copies_.end() && it->second.held.table == t.map->table)
-    return it->second.held.aside && !it->second.dropping;
-  return was_parents(t, e->id, *own);
+  if (a.source.none()) return false;
+  const auto parents = parents_of(*t.map, partition);
+  const auto sources = sources_of(parents, a);
+  for (size_t i = 0; i < sources.size(); i++) {
+    if (sources[i] == nullptr) continue;
+    const auto it = copies_.find(sources[i]->id);
+    const bool here = it != copies_.end() && it->second.held.table == t.map->table;
+    if (here ? it->second.held.aside && !it->second.dropping : was_parents(t, parents[i]->id, *sources[i])) return true;
+  }
+  return false;
 }
 
-bool QuorumTables::is_dividing(const model::Metadata& map, const model::PartitionId& child) const {
-  const auto* e = model::find_parent(map, child);
-  if (e == nullptr) return false;
-  const auto* parent = live(e->id);
-  return (parent != nullptr && (parent->dividing || parent->creating)) || is_dividing(map, e->id);
+// What is here of an ancestor is about to become it.
+bool QuorumTables::comes_of(const model::Metadata& map, const model::PartitionId& partition) const {
+  const auto parents = parents_of(map, partition);
+  return std::any_of(parents.begin(), parents.end(), [&](const auto* e) {
+    const auto* parent = live(e->id);
+    return (parent != nullptr && (parent->ending || parent->creating)) || comes_of(map, e->id);
+  });
 }
 
 std::vector<model::PartitionId> QuorumTables::lagging() const {
@@ -349,24 +451,25 @@ QuorumTables::Out QuorumTables::filled(const model::PartitionId& partition) {
 // What came of the partition is here, as far as this server should have it; `own`: its assignment here.
 bool QuorumTables::has_children(const model::Metadata& map, const model::EndedPartition& e,
                                 const model::AssignmentId& own) const {
-  const auto has = [&](const model::PartitionId& id) {
-    const auto child = child_here(map, id, own);
+  const auto has = [&](const Child& child) {
+    const auto& id = child.partition;
     if (child.assignment.none()) return true;
     const auto it = copies_.find(child.assignment);
     if (it != copies_.end() && it->second.begun) return !it->second.empty;
     const auto* ended = model::find_ended(map, id);
     return ended != nullptr && has_children(map, *ended, child.assignment);
   };
-  return has(e.low) && has(e.high);
+  if (e.was_merged()) return has(target_here(map, e.into));
+  return has(child_here(map, e.low, own)) && has(child_here(map, e.high, own));
 }
 
-// What stands aside since it was split, and whose children are all filled here, or not here any more.
+// What stands aside since it was split or merged, and what came of it is all filled here, or not here any more.
 void QuorumTables::drop_filled(Out& out) {
   for (auto& [own, c] : copies_) {
     const auto* e = c.held.aside && !c.dropping ? ended_of(c) : nullptr;
     if (e == nullptr) continue;
     const auto& map = *tables_.at(c.held.table).map;
-    if (has_children(map, *e, own)) drop(c, "both children of the split are filled", out);
+    if (has_children(map, *e, own)) drop(c, "what came of it is filled", out);
   }
 }
 
@@ -383,7 +486,7 @@ void QuorumTables::drop(Copy& c, std::string why, Out& out) {
     return;
   }
   if (std::exchange(c.begun, false)) out.emplace_back(End{c.held.partition});
-  c.dividing = false;
+  c.ending = c.merging = false;
   c.dropping = true;
   c.why = std::move(why);
   if (const auto it = live_.find(c.held.partition); it != live_.end() && it->second == c.held.assignment)
@@ -404,7 +507,7 @@ QuorumTables::Out QuorumTables::table_dropped(const model::TableUuid& uuid) {
   return out;
 }
 
-// A split: when what it left here is divided, or filled anew, and durable. Then its parent may be forgotten.
+// A split or a merge: when what it left here is divided, or filled anew, and durable. Then its parent may be forgotten.
 void QuorumTables::observe(Table& t, Out& out) {
   if (!t.map) return;
   if (!t.map->dropped) {
@@ -471,7 +574,8 @@ QuorumTables::Out QuorumTables::created(Instant now, const model::PartitionId& p
     return out;
   }
   begin(*c, out);
-  // It may have been split meanwhile. With a table come thousands: what rests on all of them is seen to with the last.
+  // It may have been split or merged meanwhile. With a table come thousands: what rests on all of them is seen to with
+  // the last.
   if (c->begun && t.creating > 0) return out;
   if (t.map && !t.map->dropped) arrange(t, false, out);
   remember(out);
@@ -512,9 +616,13 @@ QuorumTables::Out QuorumTables::tick(Instant now) {
       out.emplace_back(Create{c.held, t == tables_.end() ? "" : t->second.name});
     else if (c.dropping)
       out.emplace_back(Drop{c.held.partition, c.held.assignment, c.why});
-    if (!c.dividing || t == tables_.end()) continue;
+    if (!c.ending || t == tables_.end()) continue;
     const auto* e = ended_of(c);
     if (e == nullptr) continue;
+    if (e->was_merged()) {
+      if (std::exchange(c.merging, false)) merge(t->second, e->into, out);
+      continue;
+    }
     out.emplace_back(Divide{e->id, e->attempt, e->point, e->cut->at, child_here(*t->second.map, e->low, own),
                             child_here(*t->second.map, e->high, own)});
   }

@@ -22,6 +22,9 @@
 //     does not have the cut is set aside, and its children are begun without a log: who has nothing of a child has
 //     acknowledged nothing in it, and a majority of the child's voters has the parent's log through the cut. It is kept
 //     until both children are filled.
+//   * Two that were merged end the same way, together: both logs have their cuts, and the copies become the target's, or
+//     both are set aside, and the target is begun without a log. While a copy that may become a part of the target is
+//     here, no other of the target is made, so that nobody votes without a log who has one.
 //   * Copies go with their table (S52), and when the map has their partition without their assignment: that was taken
 //     out only after the government had said that it does not vote. What the map does not explain is kept, takes no
 //     part, and is told of.
@@ -91,12 +94,12 @@ struct Tell {
 };
 struct End {
   model::PartitionId partition;
-  model::TxnSeq split{};  // not 0: it was split at that transaction; requests are sent on with a map as new as that
+  model::TxnSeq into{};  // not 0: it was split or merged at that transaction; requests go on with a map as new as that
 };                        // the replica takes no further part
-struct ShowSplit {
+struct ShowReshape {
   model::PartitionId partition;
-  quorum::SplitSeen seen;
-};  // to a replica that was begun: what the map says of its split
+  quorum::ReshapeSeen seen;
+};  // to a replica that was begun: what the map says of its split or merge
 struct Child {
   model::PartitionId partition;
   model::Region region;
@@ -109,6 +112,12 @@ struct Divide {
   model::LogPoint cut;
   Child low, high;
 };  // of a copy whose replica has ended; answered with divided()
+struct Merge {
+  model::PartitionId low, high;
+  model::AttemptId attempt;
+  model::LogPoint low_cut, high_cut;
+  Child target;
+};  // of two copies whose replicas have ended; answered with merged()
 struct SetAside {
   model::PartitionId partition;
   model::AssignmentId assignment;
@@ -133,7 +142,7 @@ struct Exit {
   std::string text;
 };  // wrong identity: exit status 78
 using Effect =
-    std::variant<Create, Begin, Tell, ShowSplit, End, Divide, SetAside, Drop, PublishObserved, Remember, Say, Exit>;
+    std::variant<Create, Begin, Tell, ShowReshape, End, Divide, Merge, SetAside, Drop, PublishObserved, Remember, Say, Exit>;
 using Effects = std::vector<Effect>;
 
 // Where a key's requests go.
@@ -165,6 +174,7 @@ class QuorumTables {
   Out dropped(base::Instant now, const model::AssignmentId& assignment, const base::Status& status);
   // ok: durable. not_found: its log does not have the cut. unavailable: not yet, ask again.
   Out divided(base::Instant now, const model::PartitionId& parent, const base::Status& status);
+  Out merged(base::Instant now, const model::PartitionId& low, const base::Status& status);  // the same
   // The copy has all that its replica's leader had committed. Asked of those in lagging() now and then.
   Out filled(const model::PartitionId& partition);
   std::vector<model::PartitionId> lagging() const;
@@ -194,9 +204,10 @@ class QuorumTables {
   struct Copy {
     quorum_tables::Held held;
     bool creating = false, begun = false, dropping = false, told = false;
-    bool dividing = false;
+    bool ending = false;                       // its partition was split or merged
+    bool merging = false;                      // the lower one of two, with its neighbour here, too
     bool empty = false;                        // a child that was begun without its parent's log, and is not filled yet
-    std::optional<quorum::SplitSeen> split{};  // as it was shown
+    std::optional<quorum::ReshapeSeen> reshape{};  // as it was shown
     base::Instant again{};                     // creating, dropping: the store could not; not before then
     bool failed = false;
     std::string why;                         // of dropping
@@ -212,18 +223,31 @@ class QuorumTables {
   void drop_table(const model::TableUuid& table, Out& out);
   void begin(Copy& copy, Out& out);
   void tell(Copy& copy, const model::Metadata& map, const model::Partition& partition, Out& out);
-  void show_split(Copy& copy, const model::Metadata& map, Out& out);
-  void divide_ended(Table& table, Out& out);
+  void show_reshape(Copy& copy, const model::Metadata& map, Out& out);
+  void follow_ended(Table& table, Out& out);
   void divide(Table& table, Copy& parent, const model::EndedPartition& ended, Out& out);
+  void merge(Table& table, const model::PartitionId& target, Out& out);
+  bool failed_to_end(base::Instant now, Table& table, const std::vector<Copy*>& parents, const base::Status& status,
+                     Out& out);
+  void inherit(const quorum_tables::Child& child, const Copy& parent, model::Interval interval);
+  void end(const model::EndedPartition& ended, Copy& copy, Out& out);
   quorum_tables::Child child_here(const model::Metadata& map, const model::PartitionId& child,
                                   const model::AssignmentId& parent) const;
   bool has_children(const model::Metadata& map, const model::EndedPartition& ended,
                     const model::AssignmentId& own) const;
   const model::EndedPartition* ended_of(const Copy& parent) const;
-  void fall_behind(Table& table, Copy& parent, const std::string& why, Out& out);
+  quorum_tables::Child target_here(const model::Metadata& map, const model::PartitionId& target) const;
+  // What a partition was made of: the one that was split, or the two that were merged, as far as that is remembered.
+  static std::vector<const model::EndedPartition*> parents_of(const model::Metadata& map,
+                                                              const model::PartitionId& partition);
+  // And the assignments of those here which `a`, of that partition, goes on from.
+  std::vector<const model::Assignment*> sources_of(const std::vector<const model::EndedPartition*>& parents,
+                                                   const model::Assignment& a) const;
+  void fall_behind(Table& table, const std::vector<Copy*>& parents, const std::string& why, Out& out);
   void mark_empty(Table& table);
-  bool is_dividing(const model::Metadata& map, const model::PartitionId& child) const;
+  bool comes_of(const model::Metadata& map, const model::PartitionId& partition) const;
   bool was_parents(const Table& table, const model::PartitionId& partition, const model::Assignment& a) const;
+  bool came_with_table(const Table& table, const model::PartitionId& partition, const model::Assignment& a) const;
   void drop_filled(Out& out);
   void remember(Out& out);
   void observe(Table& table, Out& out);

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
@@ -175,14 +176,20 @@ struct Reply {
   base::Result<Written> result;
 };
 
-// --- a split (quorum_cut.h) ------------------------------------------------------------------------
-// What METADATA says of the partition, after a sync begun now; answered with split_read().
-struct ReadSplit {
+// --- a split or a merge (quorum_cut.h) ------------------------------------------------------------------------
+// What METADATA says of the partition, after a sync begun now; answered with reshape_read().
+struct ReadReshape {
   uint64_t number = 0;
 };
-// Have ABORT_SPLIT committed: nothing came of it, and clients wait.
+// The two of a merge.
+struct MergePair {
+  model::PartitionId low, high;
+  friend bool operator==(const MergePair&, const MergePair&) = default;
+};
+// Have ABORT_SPLIT or ABORT_MERGE committed: nothing came of it, and clients wait.
 struct AskAbort {
   model::AttemptId attempt;
+  std::optional<MergePair> merge{};  // it is one
 };
 
 // --- whoever decides about leaders -----------------------------------------------------------------
@@ -210,7 +217,7 @@ struct Say {
 using Effect = std::variant<Build, Take, Truncate, Commit, SendOpen, SendCut, SendBlock, ForgetBlocks, SendCommit,
                             SendOld, FindPoint, AnswerOpen, SendAck, Forward, Release, SendOutside, PullSnapshot,
                             FetchBlocks, InstallSnapshot, MarkWhole, Reply, Serving, MetPromise, CannotLead, Accepted,
-                            ReadSplit, AskAbort, Faulted, Say>;
+                            ReadReshape, AskAbort, Faulted, Say>;
 using Effects = std::vector<Effect>;
 
 }  // namespace cantle::proto::quorum

@@ -143,8 +143,8 @@ void QuorumNode::perform(proto::quorum_tables::Tell& e) {
   if (auto* r = find(e.partition)) run(*r, [&](Out& out) { r->machine->members(at(), std::move(e.members), out); });
 }
 
-void QuorumNode::perform(proto::quorum_tables::ShowSplit& e) {
-  if (auto* r = find(e.partition)) run(*r, [&](Out& out) { r->machine->split_seen(at(), e.seen, out); });
+void QuorumNode::perform(proto::quorum_tables::ShowReshape& e) {
+  if (auto* r = find(e.partition)) run(*r, [&](Out& out) { r->machine->reshape_seen(at(), e.seen, out); });
 }
 
 void QuorumNode::perform(proto::quorum_tables::Divide& e) {
@@ -160,6 +160,20 @@ void QuorumNode::perform(proto::quorum_tables::Divide& e) {
   if (!host_.process.effect()) return;
   const auto point = engine_->divide_at(e.parent, e.cut, e.attempt, e.point, child(e.low), child(e.high), done);
   if (!point) host_.process.post([done, error = point.error()] { done(base::fail(error)); });
+}
+
+void QuorumNode::perform(proto::quorum_tables::Merge& e) {
+  const auto done = [this, low = e.low](const base::Status& status) {
+    if (status || status.error().code != Code::unavailable)
+      world_.scheduler.note("merged", host_.id.name, to_string(low), status ? "" : to_string(status.error()));
+    perform(tables_->merged(at(), low, status));
+    beacons_->set_peers(tables_->partners());
+  };
+  if (!host_.process.effect()) return;
+  const auto start = engine_->merge_at({e.low, e.low_cut, e.high, e.high_cut, e.attempt,
+                                        {e.target.partition, e.target.region, e.target.assignment}},
+                                       done);
+  if (!start) host_.process.post([done, error = start.error()] { done(base::fail(error)); });
 }
 
 void QuorumNode::perform(proto::quorum_tables::SetAside& e) {
@@ -191,8 +205,8 @@ void QuorumNode::perform(proto::quorum_tables::End& e) {
   for (auto& effect : out) {
     auto* reply = std::get_if<Reply>(&effect);
     if (reply == nullptr) continue;
-    if (e.split.value != 0 && !reply->result && reply->result.error().code == Code::not_leader)
-      reply->result = base::fail(Code::stale_route, "the partition was split");
+    if (e.into.value != 0 && !reply->result && reply->result.error().code == Code::not_leader)
+      reply->result = base::fail(Code::stale_route, "the partition was split or merged");
     perform(*r, *reply);
   }
 }
@@ -405,7 +419,7 @@ void QuorumNode::get(Replica& r, const QuorumGet& m, Network::Reply reply) {
   // Whatever comes between the read and its answer, and be it long: the lease is asked again (S7).
   const auto between = host_.process.random().chance(0.05) ? 900'000'000 : 2'000'000;
   host_.process.after(Duration(static_cast<int64_t>(host_.process.random().below(between))), [this, &r, value, reply] {
-    const auto may = r.ended ? base::fail(Code::stale_route, "it was split") : r.machine->may_read(at());
+    const auto may = r.ended ? base::fail(Code::stale_route, "it was split or merged") : r.machine->may_read(at());
     if (may) return reply(std::any(value));
     reply(base::fail(may.error()));
   });
@@ -804,19 +818,22 @@ void QuorumNode::perform(Replica& r, Reply& e) {
   request.reply(std::any(QuorumWritten{outcome, request.repeat}));
 }
 
-// --- effects: a split ------------------------------------------------------------------------------
+// --- effects: a split or a merge -------------------------------------------------------------------
 
-void QuorumNode::perform(Replica& r, ReadSplit& e) {
+void QuorumNode::perform(Replica& r, ReadReshape& e) {
   session_->sync(world_.layout.config(distribution(r)), [this, &r, number = e.number](const base::Status& synced) {
     if (r.ended) return;
-    base::Result<SplitSeen> seen = base::fail(Code::unavailable, "");
-    if (synced) seen = split_of(*world_.map(r.partition), r.id);
-    run(r, [&](Out& out) { r.machine->split_read(at(), number, seen, out); });
+    base::Result<ReshapeSeen> seen = base::fail(Code::unavailable, "");
+    if (synced) seen = reshape_of(*world_.map(r.partition), r.id);
+    run(r, [&](Out& out) { r.machine->reshape_read(at(), number, seen, out); });
   });
 }
 
 void QuorumNode::perform(Replica& r, AskAbort& e) {
-  world_.ask_abort(host_, r.partition, model::ops::AbortSplit{r.id, e.attempt});
+  if (e.merge)
+    world_.ask_abort(host_, r.partition, model::ops::AbortMerge{e.attempt, e.merge->low, e.merge->high});
+  else
+    world_.ask_abort(host_, r.partition, model::ops::AbortSplit{r.id, e.attempt});
 }
 
 void QuorumNode::perform(Replica& r, Faulted& e) {

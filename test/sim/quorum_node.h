@@ -87,8 +87,9 @@ class QuorumNode {
   void perform(proto::quorum_tables::Create& e);
   void perform(proto::quorum_tables::Begin& e);
   void perform(proto::quorum_tables::Tell& e);
-  void perform(proto::quorum_tables::ShowSplit& e);
+  void perform(proto::quorum_tables::ShowReshape& e);
   void perform(proto::quorum_tables::Divide& e);
+  void perform(proto::quorum_tables::Merge& e);
   void perform(proto::quorum_tables::SetAside& e);
   void perform(proto::quorum_tables::End& e);
   void perform(proto::quorum_tables::Drop& e);
@@ -151,7 +152,7 @@ class QuorumNode {
   void perform(Replica& r, proto::quorum::FetchBlocks& e);
   void perform(Replica& r, proto::quorum::MarkWhole& e);
   void perform(Replica& r, proto::quorum::Reply& e);
-  void perform(Replica& r, proto::quorum::ReadSplit& e);
+  void perform(Replica& r, proto::quorum::ReadReshape& e);
   void perform(Replica& r, proto::quorum::AskAbort& e);
   void perform(Replica& r, proto::quorum::Faulted& e);
   void perform(Replica& r, proto::quorum::Say& e);

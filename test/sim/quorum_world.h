@@ -150,7 +150,7 @@ class QuorumWorld {
   void cancel(const model::AttemptId& attempt) { cancelled_.insert(attempt); }
   void split(size_t partition, const model::PartitionId& which, const std::string& point);
   void hold_drivers(bool on) { drivers_held_ = on; }
-  void ask_abort(const QuorumHost& from, size_t partition, const model::ops::AbortSplit& abort);
+  void ask_abort(const QuorumHost& from, size_t partition, const model::Operation& abort);
   bool aborts_are_heard = true;
   void committed(const QuorumHost& host, size_t partition, const model::PartitionId& id, const model::LogPoint& point);
   // A write in that partition's log: not behind the cut by which it ended.

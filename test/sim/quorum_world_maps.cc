@@ -217,8 +217,8 @@ void QuorumWorld::split(size_t p, const model::PartitionId& which, const std::st
 }
 
 // A metadata server does it, if it can be reached.
-void QuorumWorld::ask_abort(const QuorumHost& from, size_t p, const model::ops::AbortSplit& abort) {
-  scheduler.note("ask_abort", from.id.name, to_string(abort.attempt));
+void QuorumWorld::ask_abort(const QuorumHost& from, size_t p, const model::Operation& abort) {
+  scheduler.note("ask_abort", from.id.name, model::operation_name(abort));
   if (!aborts_are_heard || !coord.reachable(from.id.name)) return;
   scheduler.after(some(kToldWithin), [this, p, abort] { (void)commit(p, abort); });
 }

@@ -596,7 +596,7 @@ class PipelineWorld {
     m.route = e.route;
     send(n, e.to, block, m);
   }
-  void perform(Node&, ReadSplit&) {}  // a replica's, not its leader's (quorum_cut.h)
+  void perform(Node&, ReadReshape&) {}  // a replica's, not its leader's (quorum_cut.h)
   void perform(Node&, AskAbort&) {}
   void perform(Node& n, SendCommit& e) {
     Node* target = find(e.to);

@@ -1,6 +1,9 @@
 // The cut of a split at the parent's leader (lib/proto/quorum_cut.h), alone with a voter that it is itself.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <map>
+
 #include "lib/base/random.h"
 #include "lib/proto/quorum_cut.h"
 
@@ -31,10 +34,13 @@ class CutRig : public testing::Test, public Gatherer {
         if (!synced) continue;
         log.durable(end);
         leader->durable(now, out);
-      } else if (const auto* read = std::get_if<ReadSplit>(&e)) {
+      } else if (const auto* read = std::get_if<ReadReshape>(&e)) {
         asked = read->number;
       } else if (const auto* a = std::get_if<AskAbort>(&e)) {
         aborts.push_back(a->attempt);
+        abort_pair = a->merge;
+      } else if (const auto* open = std::get_if<SendOpen>(&e)) {
+        opens.push_back(*open);
       } else if (const auto* reply = std::get_if<Reply>(&e)) {
         replies.push_back(*reply);
       }
@@ -53,7 +59,7 @@ class CutRig : public testing::Test, public Gatherer {
     perform();
   }
   // The coordination service answers that METADATA says this.
-  void answer(const SplitSeen& state) {
+  void answer(const ReshapeSeen& state) {
     ASSERT_TRUE(asked);
     cut.read(now, *std::exchange(asked, std::nullopt), state);
     think();
@@ -62,8 +68,8 @@ class CutRig : public testing::Test, public Gatherer {
     now = now + d;
     think();
   }
-  SplitSeen under_way() const { return {true, attempt, true, {{self.server}, {self.server}}}; }
-  static SplitSeen none() { return {true, {}, false, {}}; }
+  ReshapeSeen under_way() const { return {true, attempt, true, {{self.server}, {self.server}}}; }
+  static ReshapeSeen none() { return {true, {}, false, {}}; }
   void make_cut() {
     cut.seen(under_way());
     think();
@@ -82,8 +88,10 @@ class CutRig : public testing::Test, public Gatherer {
   std::optional<CutReport> government, said;
   std::optional<uint64_t> asked;
   std::vector<model::AttemptId> aborts;
+  std::optional<MergePair> abort_pair;
   std::vector<BlockKind> kinds;
   std::vector<Reply> replies;
+  std::vector<SendOpen> opens;
   uint32_t crc = 0;
   bool synced = true;
 };
@@ -172,7 +180,7 @@ TEST_F(CutRig, neither_time_nor_silence_takes_a_cut_back) {
   cut.read(now, 1, none());
   think();
   EXPECT_TRUE(log.open_cut());
-  answer(SplitSeen{});
+  answer(ReshapeSeen{});
   EXPECT_TRUE(log.open_cut());
 }
 
@@ -189,6 +197,107 @@ TEST_F(CutRig, who_leads_with_a_cut_in_its_log_is_parked_from_its_first_moment) 
   think();
   ASSERT_TRUE(said);
   EXPECT_EQ(said->at.epoch.value, 1U);
+}
+
+// A merge's leader says who has the cut: itself, and each voter once that has confirmed it. Whoever has it keeps it, so
+// that a leader that comes later takes nothing back.
+class MergeCutRig : public CutRig {
+ protected:
+  MergeCutRig() {
+    for (auto* hop : {&second, &third}) hop->assignment = model::AssignmentId::draw(random);
+    second.server.name = "p2";
+    third.server.name = "p3";
+    pair = {model::PartitionId::draw(random), model::PartitionId::draw(random)};
+  }
+  void lead_three(uint64_t epoch) {
+    leader = std::make_unique<Leader>(
+        self, model::Epoch{epoch},
+        model::Voters{{0, self.server, self.assignment}, {1, second.server, second.assignment},
+                      {2, third.server, third.assignment}},
+        log, *this, Pipeline::star);
+    leader->begin(now, out);
+    perform();
+    ASSERT_NO_FATAL_FAILURE(join(second));
+  }
+  // Its pipe is opened, and its log is what the leader's is now.
+  void join(const model::Hop& peer) {
+    const auto open = std::find_if(opens.rbegin(), opens.rend(), [&](const SendOpen& o) { return o.to == peer; });
+    ASSERT_NE(open, opens.rend());
+    model::PipeOpenReply reply;
+    reply.end = log.durable();
+    reply.commit = log.commit();
+    reply.epochs = log.epochs();
+    generations[peer.server] = open->generation;
+    leader->opened(now, peer, open->generation, reply, out);
+    perform();
+    think();
+    perform();
+  }
+  void acknowledge(const model::Hop& peer) {
+    model::PipeAck ack;
+    ack.envelope.from = peer.server;
+    ack.envelope.from_assignment = peer.assignment;
+    ack.epoch = leader->epoch();
+    ack.generation = generations[peer.server];
+    ack.durable = log.durable();
+    ack.commit = log.commit();
+    leader->acked(now, ack, out);
+    perform();
+    think();
+  }
+  ReshapeSeen merging() const {
+    return {true, attempt, true, {{self.server, second.server, third.server}}, pair};
+  }
+  using Servers = std::vector<model::ServerId>;
+
+  model::Hop second, third;
+  MergePair pair;
+  std::map<model::ServerId, uint64_t> generations;
+};
+
+TEST_F(MergeCutRig, says_who_has_the_cut_of_a_merge) {
+  lead_three(1);
+  ASSERT_TRUE(leader->serving());
+  cut.seen(merging());
+  think();
+  answer(merging());
+  ASSERT_TRUE(log.open_cut());
+  EXPECT_FALSE(said) << "it is not committed";
+  acknowledge(second);
+  ASSERT_TRUE(said);
+  EXPECT_EQ(said->holders, (Servers{self.server, second.server}));
+  government = said;
+  pass(100ms);
+  EXPECT_EQ(said->holders, (Servers{self.server, second.server}));
+  join(third);
+  EXPECT_EQ(said->holders, (Servers{self.server, second.server, third.server}));
+  government = said;
+  // A leader that has only heard of itself yet.
+  leader->stop({Code::not_leader, "another"}, out);
+  opens.clear();
+  lead_three(2);
+  think();
+  EXPECT_EQ(said->holders, (Servers{self.server, second.server, third.server}));
+}
+
+TEST_F(MergeCutRig, asks_for_the_end_of_the_merge_and_takes_it_back_only_when_that_is_said) {
+  lead_three(1);
+  cut.seen(merging());
+  think();
+  answer(merging());
+  acknowledge(second);
+  government = said;
+  for (int i = 0; i < 5; ++i) pass(1s);
+  EXPECT_GE(aborts.size(), 4U);
+  ASSERT_TRUE(abort_pair);
+  EXPECT_EQ(*abort_pair, pair);
+  EXPECT_TRUE(log.open_cut());
+  answer(none());
+  EXPECT_FALSE(said);
+  government.reset();
+  think();
+  EXPECT_FALSE(log.open_cut());
+  EXPECT_EQ(kinds.back(), BlockKind::uncut);
 }
 
 TEST(CutTable, knows_what_the_log_ends_in_whatever_is_cut_away) {

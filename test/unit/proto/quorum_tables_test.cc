@@ -459,18 +459,18 @@ struct SplitRig : Rig {
 TEST(QuorumTables, a_replica_is_shown_what_the_map_says_of_its_split) {
   SplitRig rig;
   rig.begin_split("a", "f");
-  auto shown = rig.of<ShowSplit>();
+  auto shown = rig.of<ShowReshape>();
   ASSERT_EQ(shown.size(), 1u);
   EXPECT_EQ(shown[0].partition, rig.parent.id);
   EXPECT_EQ(shown[0].seen.attempt, rig.split.attempt);
   EXPECT_FALSE(shown[0].seen.may_cut);
   rig.must(model::ops::Initialize{rig.parent.id, rig.split.attempt});
-  shown = rig.of<ShowSplit>();
+  shown = rig.of<ShowReshape>();
   ASSERT_EQ(shown.size(), 1u);
   EXPECT_TRUE(shown[0].seen.may_cut);
   EXPECT_EQ(shown[0].seen.children.size(), 2u);
   rig.must(model::ops::AbortSplit{rig.parent.id, rig.split.attempt});
-  shown = rig.of<ShowSplit>();
+  shown = rig.of<ShowReshape>();
   ASSERT_EQ(shown.size(), 1u);
   EXPECT_TRUE(shown[0].seen.there && shown[0].seen.attempt.none());
 }
@@ -480,7 +480,7 @@ TEST(QuorumTables, a_finished_split_ends_the_replica_and_divides_its_copy) {
   rig.split_all("a", "f");
   const auto ended = rig.of<End>();
   ASSERT_EQ(ended.size(), 1u);
-  EXPECT_EQ(ended[0].split, rig.map.txnseq);
+  EXPECT_EQ(ended[0].into, rig.map.txnseq);
   auto divides = rig.of<Divide>();
   ASSERT_EQ(divides.size(), 1u);
   EXPECT_EQ(divides[0].cut, rig.cut);
@@ -575,6 +575,213 @@ TEST(QuorumTables, a_child_of_which_nothing_is_here_is_lost) {
   rig.install();
   EXPECT_EQ(rig.of<Exit>().size(), 1u);
   EXPECT_TRUE(rig.of<Create>().empty());
+}
+
+// --- merges ----------------------------------------------------------------------------------------
+
+struct MergeRig : SplitRig {
+  void begin_merge(const std::string& low_key, const std::string& high_key) {
+    low = *map.find(low_key);
+    high = *map.find(high_key);
+    merge_op = model::draw_merge(low, high, random);
+    must(merge_op);
+  }
+  void finalize_merge() {
+    model::ops::FinalizeMerge op{merge_op.attempt, low.id, high.id, {}, model::ops::FinalCuts{{cut, {5}, 2}, {high_cut, {6}, 3}}};
+    for (const auto& a : merge_op.target.assignments) op.ready.push_back(a.id);
+    must(op);
+  }
+  void merge_all(const std::string& low_key, const std::string& high_key) {
+    begin_merge(low_key, high_key);
+    finalize_merge();
+  }
+  const model::PartitionId& target() const { return merge_op.target.id; }
+
+  model::Partition low, high;
+  model::ops::MergePartitions merge_op;
+  model::LogPoint high_cut{{7}, {50}, 11};
+};
+
+TEST(QuorumTables, both_replicas_are_shown_what_the_map_says_of_their_merge) {
+  MergeRig rig;
+  rig.begin_merge("a", "z");
+  auto shown = rig.of<ShowReshape>();
+  ASSERT_EQ(shown.size(), 2u);
+  for (const auto& s : shown) {
+    EXPECT_EQ(s.seen.attempt, rig.merge_op.attempt);
+    EXPECT_TRUE(s.seen.may_cut);
+    ASSERT_TRUE(s.seen.merge);
+    EXPECT_EQ(s.seen.merge->low, rig.low.id);
+    EXPECT_EQ(s.seen.merge->high, rig.high.id);
+    ASSERT_EQ(s.seen.children.size(), 1u);
+    EXPECT_EQ(s.seen.children[0].size(), 3u);
+  }
+  rig.must(model::ops::AbortMerge{rig.merge_op.attempt, rig.low.id, rig.high.id});
+  shown = rig.of<ShowReshape>();
+  ASSERT_EQ(shown.size(), 2u);
+  for (const auto& s : shown) EXPECT_TRUE(s.seen.there && s.seen.attempt.none() && !s.seen.merge);
+  EXPECT_TRUE(rig.of<End>().empty());
+}
+
+TEST(QuorumTables, a_finished_merge_ends_both_replicas_and_joins_their_copies) {
+  MergeRig rig;
+  rig.merge_all("a", "z");
+  const auto ended = rig.of<End>();
+  ASSERT_EQ(ended.size(), 2u);
+  for (const auto& e : ended) EXPECT_EQ(e.into, rig.map.txnseq);
+  auto merges = rig.of<Merge>();
+  ASSERT_EQ(merges.size(), 1u);
+  EXPECT_EQ(merges[0].low, rig.low.id);
+  EXPECT_EQ(merges[0].high, rig.high.id);
+  EXPECT_EQ(merges[0].low_cut, rig.cut);
+  EXPECT_EQ(merges[0].high_cut, rig.high_cut);
+  EXPECT_EQ(merges[0].target.partition, rig.target());
+  EXPECT_EQ(merges[0].target.assignment, rig.merge_op.target.assignments[0].id);
+  EXPECT_TRUE(rig.of<Create>().empty()) << "nobody votes without a log who has one";
+  EXPECT_TRUE(rig.of<Begin>().empty());
+  EXPECT_TRUE(rig.of<PublishObserved>().empty());
+  // Another map comes meanwhile, and the store is not ready yet.
+  rig.must(model::ops::SetOption{"pipeline", "star"});
+  EXPECT_TRUE(rig.of<Merge>().empty());
+  EXPECT_TRUE(rig.of<Create>().empty());
+  rig.take(rig.tables->merged(rig.now, rig.low.id, base::fail(Code::unavailable, "later")));
+  EXPECT_TRUE(rig.of<Say>().empty());
+  rig.now = rig.now + kDivideAgain;
+  rig.take(rig.tables->tick(rig.now));
+  EXPECT_EQ(rig.of<Merge>().size(), 1u);
+  rig.take(rig.tables->merged(rig.now, rig.low.id, base::ok()));
+  const auto begun = rig.of<Begin>();
+  ASSERT_EQ(begun.size(), 1u);
+  EXPECT_EQ(begun[0].copy.partition, rig.target());
+  EXPECT_EQ(begun[0].copy.interval, (model::Interval{"", ""}));
+  EXPECT_EQ(rig.tables->where("t", "a", {}).kind, Where::Kind::here);
+  EXPECT_EQ(rig.tables->where("t", "z", {}).partition->id, rig.target());
+  EXPECT_TRUE(rig.tables->lagging().empty());
+  EXPECT_EQ(rig.of<PublishObserved>().size(), 1u);
+  const auto remembered = rig.of<Remember>();
+  ASSERT_FALSE(remembered.empty());
+  EXPECT_EQ(remembered.back().seen.at(rig.map.table), rig.map.txnseq);
+}
+
+// S42, S45: a server that was away while one was split, a half merged with the neighbour, and that split again.
+TEST(QuorumTables, a_server_that_was_away_divides_and_merges_step_by_step) {
+  MergeRig rig;
+  const auto first = rig.copy_of(*rig.map.find("a")), other = rig.copy_of(*rig.map.find("z"));
+  const auto seen = rig.map.txnseq;
+  rig.split_all("a", "f");
+  const auto root = rig.parent.id;
+  const auto middle = rig.split.high.id;
+  rig.merge_all("g", "z");
+  rig.split_all("z", "p");
+  rig.start_with({first, other}, seen);
+  rig.install();
+  ASSERT_EQ(rig.of<Divide>().size(), 1u);
+  EXPECT_TRUE(rig.of<Merge>().empty()) << "the low one is still to come";
+  EXPECT_TRUE(rig.of<Create>().empty());
+  EXPECT_TRUE(rig.of<Begin>().empty());
+  rig.take(rig.tables->divided(rig.now, root, base::ok()));
+  EXPECT_EQ(rig.of<Begin>().size(), 1u);  // the low child of the first
+  const auto merges = rig.of<Merge>();
+  ASSERT_EQ(merges.size(), 1u);
+  EXPECT_EQ(merges[0].low, middle);
+  EXPECT_EQ(merges[0].high, other.partition);
+  EXPECT_TRUE(rig.of<Create>().empty());
+  EXPECT_TRUE(rig.of<Divide>().empty());
+  rig.take(rig.tables->merged(rig.now, middle, base::ok()));
+  const auto divides = rig.of<Divide>();
+  ASSERT_EQ(divides.size(), 1u);
+  EXPECT_EQ(divides[0].parent, rig.target());
+  EXPECT_TRUE(rig.of<PublishObserved>().empty());
+  rig.take(rig.tables->divided(rig.now, rig.target(), base::ok()));
+  EXPECT_TRUE(rig.tables->begun());
+  EXPECT_EQ(rig.of<PublishObserved>().size(), 1u);
+  EXPECT_TRUE(rig.of<Say>().empty());
+  EXPECT_TRUE(rig.of<Drop>().empty());
+}
+
+// S27: one of the two cuts is not here. Nothing is made of half of it; both are kept until the target is filled.
+TEST(QuorumTables, a_replica_without_both_cuts_begins_the_target_anew_and_keeps_both_until_it_is_filled) {
+  for (const Code code : {Code::not_found, Code::corrupt, Code::exists}) {
+    MergeRig rig;
+    rig.merge_all("a", "z");
+    rig.out.clear();
+    rig.take(rig.tables->merged(rig.now, rig.low.id, base::fail(code, "no such block")));
+    EXPECT_EQ(rig.of<SetAside>().size(), 2u);
+    auto made = rig.of<Create>();
+    ASSERT_EQ(made.size(), 1u);
+    EXPECT_EQ(made[0].copy.partition, rig.target());
+    rig.take(rig.tables->created(rig.now, rig.target(), base::ok()));
+    EXPECT_EQ(rig.of<Begin>().size(), 1u);
+    EXPECT_EQ(rig.tables->lagging().size(), 1u);
+    EXPECT_TRUE(rig.of<Drop>().empty());
+    // Started again meanwhile: it knows what it still lacks.
+    rig.start_with({rig.copy_of(rig.low, true), rig.copy_of(rig.high, true), rig.copy_of(*rig.map.find(rig.target()))},
+                   rig.map.txnseq);
+    rig.install();
+    EXPECT_EQ(rig.of<Begin>().size(), 1u);
+    EXPECT_EQ(rig.tables->lagging().size(), 1u);
+    EXPECT_TRUE(rig.of<PublishObserved>().empty());
+    rig.take(rig.tables->filled(rig.target()));
+    const auto drops = rig.of<Drop>();
+    ASSERT_EQ(drops.size(), 2u);
+    for (const auto& d : drops) rig.take(rig.tables->dropped(rig.now, d.assignment, base::ok()));
+    EXPECT_EQ(rig.of<PublishObserved>().size(), 1u);
+  }
+}
+
+// It died while it set them aside: one of them was durable.
+TEST(QuorumTables, one_that_is_left_alone_of_a_merge_is_set_aside_too) {
+  for (const bool low_is_left : {true, false}) {
+    MergeRig rig;
+    rig.merge_all("a", "z");
+    rig.start_with({rig.copy_of(rig.low, !low_is_left), rig.copy_of(rig.high, low_is_left)}, rig.map.txnseq);
+    rig.install();
+    const auto aside = rig.of<SetAside>();
+    ASSERT_EQ(aside.size(), 1u);
+    EXPECT_EQ(aside[0].partition, low_is_left ? rig.low.id : rig.high.id);
+    EXPECT_TRUE(rig.of<Merge>().empty());
+    EXPECT_TRUE(rig.of<Exit>().empty());
+    EXPECT_EQ(rig.of<Create>().size(), 1u);
+  }
+}
+
+// One half never came here, because its parent's cut did not: what there is of the other is no half of the target.
+TEST(QuorumTables, who_fell_behind_a_split_falls_behind_the_merge_of_what_came_of_it) {
+  MergeRig rig;
+  const auto first = rig.copy_of(*rig.map.find("a")), other = rig.copy_of(*rig.map.find("z"));
+  const auto seen = rig.map.txnseq;
+  rig.split_all("a", "f");
+  const auto root = rig.parent.id;
+  const auto low_child = rig.split.low.id;
+  rig.merge_all("g", "z");
+  rig.start_with({first, other}, seen);
+  rig.install();
+  EXPECT_EQ(rig.of<Divide>().size(), 1u);
+  rig.take(rig.tables->divided(rig.now, root, base::fail(Code::not_found, "no such block")));
+  EXPECT_EQ(rig.of<SetAside>().size(), 2u);  // the parent, and the neighbour
+  const auto made = rig.of<Create>();
+  ASSERT_EQ(made.size(), 2u);
+  for (const auto& c : made) rig.take(rig.tables->created(rig.now, c.copy.partition, base::ok()));
+  EXPECT_EQ(rig.tables->lagging().size(), 2u);
+  rig.take(rig.tables->filled(low_child));
+  EXPECT_TRUE(rig.of<Drop>().empty());
+  rig.take(rig.tables->filled(rig.target()));
+  EXPECT_EQ(rig.of<Drop>().size(), 2u);
+}
+
+// S6: a target of which nothing is here is lost, unless this server was never there.
+TEST(QuorumTables, a_merges_target_of_which_nothing_is_here_is_lost) {
+  MergeRig rig;
+  const auto seen = rig.map.txnseq;
+  rig.merge_all("a", "z");
+  rig.start_with({}, seen);
+  rig.install();
+  EXPECT_EQ(rig.of<Exit>().size(), 1u);
+  EXPECT_TRUE(rig.of<Create>().empty());
+  rig.restart();
+  rig.install();
+  EXPECT_TRUE(rig.of<Exit>().empty());
+  EXPECT_EQ(rig.of<Create>().size(), 1u);
 }
 
 }  // namespace
