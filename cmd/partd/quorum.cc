@@ -151,10 +151,9 @@ void Quorum::perform(Merge& e) {
     plan_turn();
   };
   CRASH_POINT("partd.before_merge");
-  const auto start =
-      engine_.merge_at({e.low, e.low_cut, e.high, e.high_cut, e.attempt,
-                        {e.target.partition, e.target.region, e.target.assignment}},
-                       done);
+  const auto start = engine_.merge_at(
+      {e.low, e.low_cut, e.high, e.high_cut, e.attempt, {e.target.partition, e.target.region, e.target.assignment}},
+      done);
   if (!start) return loop_.defer([done, error = start.error()] { done(base::fail(error)); });
   base::log(Level::notice, "merge",
             {{"low", to_string(e.low)},

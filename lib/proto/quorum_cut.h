@@ -45,9 +45,9 @@ constexpr base::Duration kAbortAfter = std::chrono::seconds(1);
 
 // What a map says of the split or merge of one partition.
 struct ReshapeSeen {
-  bool there = false;        // the map has the partition
-  model::AttemptId attempt;  // of its split or merge; none: there is none
-  bool may_cut = false;      // of a split: INITIALIZE is committed
+  bool there = false;                                  // the map has the partition
+  model::AttemptId attempt;                            // of its split or merge; none: there is none
+  bool may_cut = false;                                // of a split: INITIALIZE is committed
   std::vector<std::vector<model::ServerId>> children;  // the servers of each, or of the target
   std::optional<MergePair> merge = {};                 // it is a merge, of these two
   friend bool operator==(const ReshapeSeen&, const ReshapeSeen&) = default;

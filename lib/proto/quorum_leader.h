@@ -107,8 +107,8 @@ class Leader {
   void link_lost(base::Instant now, const model::ServerId& server, Effects& out);
   void tick(base::Instant now, Effects& out);
   void stop(const base::Error& why, Effects& out);
-  // Appends the cut of a split or a merge, or takes it back with an uncut. From the call on it is parked: writes wait outside the
-  // log until an uncut is in it. Not while another is being built.
+  // Appends the cut of a split or a merge, or takes it back with an uncut. From the call on it is parked: writes wait
+  // outside the log until an uncut is in it. Not while another is being built.
   void cut(base::Instant now, model::BlockKind kind, const model::AttemptId& attempt, Effects& out);
   bool parked() const;
   bool cutting() const { return cutting_.has_value(); }

@@ -155,12 +155,21 @@ bool QuorumTables::lost(const Table& t, const model::Partition& p, const model::
 
 bool QuorumTables::came_with_table(const Table& t, const model::PartitionId& partition,
                                    const model::Assignment& a) const {
-  if (a.source.none()) return a.since.value == 1;
-  const auto parents = parents_of(*t.map, partition);
-  const auto sources = sources_of(parents, a);
-  if (sources.empty()) return false;
-  for (size_t i = 0; i < sources.size(); i++)
-    if (sources[i] == nullptr || !came_with_table(t, parents[i]->id, *sources[i])) return false;
+  std::set<model::AssignmentId> seen{a.id};
+  for (std::vector<Tenure> todo{{partition, &a}}; !todo.empty();) {
+    const auto at = todo.back();
+    todo.pop_back();
+    if (at.own->source.none()) {
+      if (at.own->since.value != 1) return false;
+      continue;
+    }
+    const auto sources = sources_of(*t.map, at);
+    if (sources.empty()) return false;
+    for (const auto& source : sources) {
+      if (source.own == nullptr) return false;
+      if (seen.insert(source.own->id).second) todo.push_back(source);
+    }
+  }
   return true;
 }
 
@@ -219,17 +228,17 @@ std::vector<const model::EndedPartition*> QuorumTables::parents_of(const model::
   return both;
 }
 
-// One for each parent. A merge's target names the lower one's; the higher one's is this server's, too.
-std::vector<const model::Assignment*> QuorumTables::sources_of(const std::vector<const model::EndedPartition*>& parents,
-                                                               const model::Assignment& a) const {
-  std::vector<const model::Assignment*> sources;
+// A merge's target names the lower one's; the higher one's is this server's, too.
+std::vector<QuorumTables::Tenure> QuorumTables::sources_of(const model::Metadata& map, const Tenure& of) const {
+  std::vector<Tenure> sources;
+  const auto parents = parents_of(map, of.partition);
   for (const auto* e : parents) {
     const bool by_server = e != parents.front();
     const auto own = std::find_if(e->parent_assignments.begin(), e->parent_assignments.end(), [&](const auto& p) {
-      return by_server ? p.server == self_.server : p.id == a.source;
+      return by_server ? p.server == self_.server : p.id == of.own->source;
     });
     const bool ours = own != e->parent_assignments.end() && own->server == self_.server;
-    sources.push_back(ours ? &*own : nullptr);
+    sources.push_back({e->id, ours ? &*own : nullptr});
   }
   return sources;
 }
@@ -238,7 +247,7 @@ std::vector<const model::Assignment*> QuorumTables::sources_of(const std::vector
 void QuorumTables::follow_ended(Table& t, Out& out) {
   for (const auto& e : t.map->ended) {
     if (e.was_merged()) {
-      merge(t, e.into, out);
+      if (live(e.id) != nullptr) merge(t, e.into, out);
       continue;
     }
     auto* parent = live(e.id);
@@ -282,27 +291,26 @@ void QuorumTables::divide(Table& t, Copy& parent, const model::EndedPartition& e
 }
 
 void QuorumTables::merge(Table& t, const model::PartitionId& target, Out& out) {
-  const auto both = model::find_merged(*t.map, target);
+  const auto both = parents_of(*t.map, target);
   std::vector<Copy*> here;
   bool waits = false;
   for (const auto* e : both) {
     auto* c = live(e->id);
-    if (c != nullptr && ended_of(*c) == nullptr) c = nullptr;
-    if (c == nullptr) {
-      waits = waits || comes_of(*t.map, e->id);
-      continue;
-    }
+    if (c == nullptr || ended_of(*c) == nullptr) continue;
     here.push_back(c);
     waits = waits || c->creating;
     end(*e, *c, out);
   }
   if (here.empty() || waits || here.front()->merging) return;
+  if (here.size() < both.size() &&
+      std::any_of(both.begin(), both.end(), [&](const auto* e) { return comes_of(*t.map, e->id); }))
+    return;
   const auto child = target_here(*t.map, target);
   if (child.assignment.none()) {
     for (auto* c : here) drop(*c, "what it was merged into is not here any more", out);
     return;
   }
-  if (here.size() < 2) return fall_behind(t, here, "its neighbour in a merge is not here", out);
+  if (here.size() < both.size()) return fall_behind(t, here, "its neighbour in a merge is not here", out);
   here.front()->merging = true;
   out.emplace_back(Merge{both[0]->id, both[1]->id, both[0]->attempt, both[0]->cut->at, both[1]->cut->at, child});
 }
@@ -410,25 +418,36 @@ void QuorumTables::mark_empty(Table& t) {
 
 // The copy of an ancestor is here and has not become this one: it ended before the cut.
 bool QuorumTables::was_parents(const Table& t, const model::PartitionId& partition, const model::Assignment& a) const {
-  if (a.source.none()) return false;
-  const auto parents = parents_of(*t.map, partition);
-  const auto sources = sources_of(parents, a);
-  for (size_t i = 0; i < sources.size(); i++) {
-    if (sources[i] == nullptr) continue;
-    const auto it = copies_.find(sources[i]->id);
-    const bool here = it != copies_.end() && it->second.held.table == t.map->table;
-    if (here ? it->second.held.aside && !it->second.dropping : was_parents(t, parents[i]->id, *sources[i])) return true;
+  std::set<model::AssignmentId> seen{a.id};
+  for (std::vector<Tenure> todo{{partition, &a}}; !todo.empty();) {
+    const auto at = todo.back();
+    todo.pop_back();
+    if (at.own->source.none()) continue;
+    for (const auto& source : sources_of(*t.map, at)) {
+      if (source.own == nullptr || !seen.insert(source.own->id).second) continue;
+      const auto it = copies_.find(source.own->id);
+      if (it == copies_.end() || it->second.held.table != t.map->table)
+        todo.push_back(source);
+      else if (it->second.held.aside && !it->second.dropping)
+        return true;
+    }
   }
   return false;
 }
 
 // What is here of an ancestor is about to become it.
 bool QuorumTables::comes_of(const model::Metadata& map, const model::PartitionId& partition) const {
-  const auto parents = parents_of(map, partition);
-  return std::any_of(parents.begin(), parents.end(), [&](const auto* e) {
-    const auto* parent = live(e->id);
-    return (parent != nullptr && (parent->ending || parent->creating)) || comes_of(map, e->id);
-  });
+  std::set<model::PartitionId> seen{partition};
+  for (std::vector<model::PartitionId> todo{partition}; !todo.empty();) {
+    const auto parents = parents_of(map, todo.back());
+    todo.pop_back();
+    for (const auto* e : parents) {
+      const auto* parent = live(e->id);
+      if (parent != nullptr && (parent->ending || parent->creating)) return true;
+      if (seen.insert(e->id).second) todo.push_back(e->id);
+    }
+  }
+  return false;
 }
 
 std::vector<model::PartitionId> QuorumTables::lagging() const {
@@ -449,18 +468,31 @@ QuorumTables::Out QuorumTables::filled(const model::PartitionId& partition) {
 }
 
 // What came of the partition is here, as far as this server should have it; `own`: its assignment here.
-bool QuorumTables::has_children(const model::Metadata& map, const model::EndedPartition& e,
-                                const model::AssignmentId& own) const {
-  const auto has = [&](const Child& child) {
-    const auto& id = child.partition;
-    if (child.assignment.none()) return true;
-    const auto it = copies_.find(child.assignment);
-    if (it != copies_.end() && it->second.begun) return !it->second.empty;
-    const auto* ended = model::find_ended(map, id);
-    return ended != nullptr && has_children(map, *ended, child.assignment);
+bool QuorumTables::has_children(const model::Metadata& map, const model::EndedPartition& ended,
+                                const model::AssignmentId& assignment) const {
+  struct Ended {
+    const model::EndedPartition* e;
+    model::AssignmentId own;
   };
-  if (e.was_merged()) return has(target_here(map, e.into));
-  return has(child_here(map, e.low, own)) && has(child_here(map, e.high, own));
+  std::set<model::AssignmentId> seen;
+  for (std::vector<Ended> todo{{&ended, assignment}}; !todo.empty();) {
+    const auto [e, own] = todo.back();
+    todo.pop_back();
+    const auto became = e->was_merged() ? std::vector{target_here(map, e->into)}
+                                        : std::vector{child_here(map, e->low, own), child_here(map, e->high, own)};
+    for (const auto& child : became) {
+      if (child.assignment.none() || !seen.insert(child.assignment).second) continue;
+      const auto it = copies_.find(child.assignment);
+      if (it != copies_.end() && it->second.begun) {
+        if (it->second.empty) return false;
+        continue;
+      }
+      const auto* next = model::find_ended(map, child.partition);
+      if (next == nullptr) return false;
+      todo.push_back({next, child.assignment});
+    }
+  }
+  return true;
 }
 
 // What stands aside since it was split or merged, and what came of it is all filled here, or not here any more.

@@ -22,7 +22,8 @@
 //     does not have the cut is set aside, and its children are begun without a log: who has nothing of a child has
 //     acknowledged nothing in it, and a majority of the child's voters has the parent's log through the cut. It is kept
 //     until both children are filled.
-//   * Two that were merged end the same way, together: both logs have their cuts, and the copies become the target's, or
+//   * Two that were merged end the same way, together: both logs have their cuts, and the copies become the target's,
+//   or
 //     both are set aside, and the target is begun without a log. While a copy that may become a part of the target is
 //     here, no other of the target is made, so that nobody votes without a log who has one.
 //   * Copies go with their table (S52), and when the map has their partition without their assignment: that was taken
@@ -95,7 +96,7 @@ struct Tell {
 struct End {
   model::PartitionId partition;
   model::TxnSeq into{};  // not 0: it was split or merged at that transaction; requests go on with a map as new as that
-};                        // the replica takes no further part
+};                       // the replica takes no further part
 struct ShowReshape {
   model::PartitionId partition;
   quorum::ReshapeSeen seen;
@@ -141,8 +142,8 @@ struct Say {
 struct Exit {
   std::string text;
 };  // wrong identity: exit status 78
-using Effect =
-    std::variant<Create, Begin, Tell, ShowReshape, End, Divide, Merge, SetAside, Drop, PublishObserved, Remember, Say, Exit>;
+using Effect = std::variant<Create, Begin, Tell, ShowReshape, End, Divide, Merge, SetAside, Drop, PublishObserved,
+                            Remember, Say, Exit>;
 using Effects = std::vector<Effect>;
 
 // Where a key's requests go.
@@ -204,11 +205,11 @@ class QuorumTables {
   struct Copy {
     quorum_tables::Held held;
     bool creating = false, begun = false, dropping = false, told = false;
-    bool ending = false;                       // its partition was split or merged
-    bool merging = false;                      // the lower one of two, with its neighbour here, too
-    bool empty = false;                        // a child that was begun without its parent's log, and is not filled yet
+    bool ending = false;   // its partition was split or merged
+    bool merging = false;  // the lower one of two, with its neighbour here, too
+    bool empty = false;    // a child that was begun without its parent's log, and is not filled yet
     std::optional<quorum::ReshapeSeen> reshape{};  // as it was shown
-    base::Instant again{};                     // creating, dropping: the store could not; not before then
+    base::Instant again{};                         // creating, dropping: the store could not; not before then
     bool failed = false;
     std::string why;                         // of dropping
     std::optional<quorum::Members> members;  // as it was told
@@ -240,9 +241,13 @@ class QuorumTables {
   // What a partition was made of: the one that was split, or the two that were merged, as far as that is remembered.
   static std::vector<const model::EndedPartition*> parents_of(const model::Metadata& map,
                                                               const model::PartitionId& partition);
-  // And the assignments of those here which `a`, of that partition, goes on from.
-  std::vector<const model::Assignment*> sources_of(const std::vector<const model::EndedPartition*>& parents,
-                                                   const model::Assignment& a) const;
+  // A partition, and its assignment to this server.
+  struct Tenure {
+    model::PartitionId partition;
+    const model::Assignment* own = nullptr;
+  };
+  // What it goes on from, one for each of parents_of(); no assignment: that was not here.
+  std::vector<Tenure> sources_of(const model::Metadata& map, const Tenure& of) const;
   void fall_behind(Table& table, const std::vector<Copy*>& parents, const std::string& why, Out& out);
   void mark_empty(Table& table);
   bool comes_of(const model::Metadata& map, const model::PartitionId& partition) const;

@@ -167,8 +167,10 @@ struct Model {
       // It may be elected by a majority whose logs do not end behind its own; half of the data may end as far as all.
       uint8_t may = bit;
       for (int j = 0; j < kServers; ++j)
-        if (here.roles[j] != kAway && (here.roles[j] <= here.roles[i] || here.roles[i] == kHalf)) may = static_cast<uint8_t>(may | 1U << j);
-      if (majority(may)) out.violation(servers_text(bit) + " is elected", "the target's leader has not the data of both");
+        if (here.roles[j] != kAway && (here.roles[j] <= here.roles[i] || here.roles[i] == kHalf))
+          may = static_cast<uint8_t>(may | 1U << j);
+      if (majority(may))
+        out.violation(servers_text(bit) + " is elected", "the target's leader has not the data of both");
     }
     // A leader with the data fills those that have none.
     if (here.roles[i] == kWhole)

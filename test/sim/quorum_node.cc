@@ -170,9 +170,9 @@ void QuorumNode::perform(proto::quorum_tables::Merge& e) {
     beacons_->set_peers(tables_->partners());
   };
   if (!host_.process.effect()) return;
-  const auto start = engine_->merge_at({e.low, e.low_cut, e.high, e.high_cut, e.attempt,
-                                        {e.target.partition, e.target.region, e.target.assignment}},
-                                       done);
+  const auto start = engine_->merge_at(
+      {e.low, e.low_cut, e.high, e.high_cut, e.attempt, {e.target.partition, e.target.region, e.target.assignment}},
+      done);
   if (!start) host_.process.post([done, error = start.error()] { done(base::fail(error)); });
 }
 

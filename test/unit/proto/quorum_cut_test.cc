@@ -210,11 +210,11 @@ class MergeCutRig : public CutRig {
     pair = {model::PartitionId::draw(random), model::PartitionId::draw(random)};
   }
   void lead_three(uint64_t epoch) {
-    leader = std::make_unique<Leader>(
-        self, model::Epoch{epoch},
-        model::Voters{{0, self.server, self.assignment}, {1, second.server, second.assignment},
-                      {2, third.server, third.assignment}},
-        log, *this, Pipeline::star);
+    leader = std::make_unique<Leader>(self, model::Epoch{epoch},
+                                      model::Voters{{0, self.server, self.assignment},
+                                                    {1, second.server, second.assignment},
+                                                    {2, third.server, third.assignment}},
+                                      log, *this, Pipeline::star);
     leader->begin(now, out);
     perform();
     ASSERT_NO_FATAL_FAILURE(join(second));
@@ -245,9 +245,7 @@ class MergeCutRig : public CutRig {
     perform();
     think();
   }
-  ReshapeSeen merging() const {
-    return {true, attempt, true, {{self.server, second.server, third.server}}, pair};
-  }
+  ReshapeSeen merging() const { return {true, attempt, true, {{self.server, second.server, third.server}}, pair}; }
   using Servers = std::vector<model::ServerId>;
 
   model::Hop second, third;

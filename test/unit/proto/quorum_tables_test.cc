@@ -587,7 +587,8 @@ struct MergeRig : SplitRig {
     must(merge_op);
   }
   void finalize_merge() {
-    model::ops::FinalizeMerge op{merge_op.attempt, low.id, high.id, {}, model::ops::FinalCuts{{cut, {5}, 2}, {high_cut, {6}, 3}}};
+    model::ops::FinalizeMerge op{
+        merge_op.attempt, low.id, high.id, {}, model::ops::FinalCuts{{cut, {5}, 2}, {high_cut, {6}, 3}}};
     for (const auto& a : merge_op.target.assignments) op.ready.push_back(a.id);
     must(op);
   }
@@ -697,6 +698,41 @@ TEST(QuorumTables, a_server_that_was_away_divides_and_merges_step_by_step) {
   EXPECT_EQ(rig.of<PublishObserved>().size(), 1u);
   EXPECT_TRUE(rig.of<Say>().empty());
   EXPECT_TRUE(rig.of<Drop>().empty());
+}
+
+// Each round has two ways back: what comes of what is looked up once for each, not once for each way.
+TEST(QuorumTables, a_server_that_was_away_follows_forty_splits_and_merges) {
+  constexpr int kRounds = 40;
+  MergeRig rig;
+  const auto first = rig.copy_of(*rig.map.find("a")), other = rig.copy_of(*rig.map.find("z"));
+  const auto seen = rig.map.txnseq;
+  for (int i = 0; i < kRounds; ++i) {
+    rig.split_all("a", "f");
+    rig.merge_all("a", "g");
+  }
+  rig.start_with({first, other}, seen);
+  rig.install();
+  for (int i = 0; i < kRounds; ++i) {
+    const auto divides = rig.of<Divide>();
+    ASSERT_EQ(divides.size(), 1u) << i;
+    rig.take(rig.tables->divided(rig.now, divides[0].parent, base::ok()));
+    const auto merges = rig.of<Merge>();
+    ASSERT_EQ(merges.size(), 1u) << i;
+    rig.take(rig.tables->merged(rig.now, merges[0].low, base::ok()));
+  }
+  EXPECT_TRUE(rig.tables->begun());
+  EXPECT_TRUE(rig.of<Create>().empty());
+  // And one that cannot follow from the start.
+  rig.start_with({first, other}, seen);
+  rig.install();
+  rig.of<Create>();
+  rig.take(rig.tables->divided(rig.now, first.partition, base::fail(Code::not_found, "no such block")));
+  const auto made = rig.of<Create>();
+  ASSERT_EQ(made.size(), 1u);
+  rig.take(rig.tables->created(rig.now, made[0].copy.partition, base::ok()));
+  EXPECT_EQ(rig.tables->lagging().size(), 1u);
+  rig.take(rig.tables->filled(made[0].copy.partition));
+  EXPECT_EQ(rig.of<Drop>().size(), 1u);
 }
 
 // S27: one of the two cuts is not here. Nothing is made of half of it; both are kept until the target is filled.
