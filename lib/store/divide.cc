@@ -28,6 +28,7 @@ QuorumRow child_log(const TenureRow& parent, const DivideNote& note) {
   row.log_time_ms = note.log->log_time_ms;
   row.series_whole = parent.quorum->series_whole;
   row.series_from_ms = parent.quorum->series_from_ms;
+  row.lacking = parent.quorum->lacking;
   const auto own = series_key(parent, 0);
   row.origins.push_back({own.partition, own.extent, row.log_time_ms + model::kSeriesExpiryMs});
   for (const auto& origin : parent.quorum->origins)

@@ -85,7 +85,7 @@ struct QuorumState {
   uint64_t begins = 0;
   bool hole = false;    // something is missing in the tail
   bool filled = false;  // a snapshot goes into it: the index may hold newer records than the log brings
-  bool empty = false;   // rebuilt from a part of its log: its records are not here
+  bool empty = false;   // of a part of its log the records are not here, nor is that part
   bool closed = false;  // another copy is about to take its place: no blocks, no cuts, no commits meanwhile
   bool dirty = false;   // its row does not say what it should at the next apply
   std::deque<CutOff> cut_off;

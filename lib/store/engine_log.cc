@@ -48,6 +48,7 @@ QuorumRow Engine::Impl::quorum_row(const Log& log) const {
   row.epochs = q.epochs.starts();
   row.cuts = q.cuts.marks();
   row.begins = q.begins;
+  row.lacking = q.empty;
   row.log_time_ms = q.log_time_ms;
   row.series_whole = log.row.quorum->series_whole;
   row.series_from_ms = log.row.quorum->series_from_ms;

@@ -476,7 +476,10 @@ base::Status Replay::quorum_end(Log& log, const model::LogPoint& at) {
     moved = q.visible != before;
   }
   const bool past = q.visible.lsn > at.lsn;  // nothing but epoch starts
-  if (!past && q.visible != at) doubt(log, UINT64_MAX);
+  if (past || q.visible == at) return ok();
+  // Damage came between, or what another replica had mended was not applied: what goes on from it has to be filled.
+  q.empty = true;
+  doubt(log, UINT64_MAX);
   return ok();
 }
 
@@ -688,6 +691,7 @@ void Engine::Impl::begin_log(Log& log) const {
   q.visible = log.row.applied;
   q.log_time_ms = row.log_time_ms;
   q.begins = row.begins;
+  q.empty = row.lacking;
   q.learned = false;
 }
 

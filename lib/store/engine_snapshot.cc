@@ -357,6 +357,7 @@ void Engine::Impl::install_now(const std::shared_ptr<Log>& log, Done done) {
         q.origins.clear();
         q.series_whole = true;
         q.series_from_ms = 0;
+        q.lacking = false;
         CRASH_POINT("ingest.before_commit");
         return write_tenure(txn, *row);
       },

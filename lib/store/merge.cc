@@ -46,6 +46,7 @@ QuorumRow target_log(const TenureRow& low, const TenureRow& high, const MergeNot
   row.epochs = {{start.epoch, start.lsn}};
   row.begins = note.begins;
   row.log_time_ms = std::max(note.low.log_time_ms, note.high.log_time_ms);
+  row.lacking = low.quorum->lacking || high.quorum->lacking;
   row.series_whole = true;
   for (const auto& [parent, end] : {std::pair(&low, &note.low), std::pair(&high, &note.high)}) {
     const uint64_t ahead = row.log_time_ms - std::min(row.log_time_ms, end->log_time_ms);

@@ -66,8 +66,9 @@ struct QuorumRow {
   std::vector<SeriesOrigin> origins;
   bool series_whole = false;    // of a hollow one: the snapshot brought the series, too
   uint64_t series_from_ms = 0;  // if not: log time from which on they are here
+  bool lacking = false;         // records of its log are not here, and the log no more: a snapshot has to bring them
   CANTLE_FIELDS(promised, highest, commit, epochs, cuts, begins, from_segment, from_offset, from_sequence, cut_segment,
-                cut_offset, cut_sequence, log_time_ms, origins, series_whole, series_from_ms)
+                cut_offset, cut_sequence, log_time_ms, origins, series_whole, series_from_ms, lacking)
   JournalPosition from() const { return {from_segment, from_offset, from_sequence}; }
   JournalPosition cut() const { return {cut_segment, cut_offset, cut_sequence}; }
   void set_from(const JournalPosition& at) {

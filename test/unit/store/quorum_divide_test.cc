@@ -376,6 +376,42 @@ TEST(QuorumDivide, a_childs_own_series_join_the_parents) {
   EXPECT_EQ(s.series(kClient, 3).window.high(), 10U);
 }
 
+// A block before the cut cannot be read any more when the divide is replayed: the children's logs begin behind it, so
+// that nobody can mend them block by block. They say so in this life and in every later one, until a snapshot has come.
+TEST(QuorumDivide, children_of_a_damaged_log_lack_records_until_a_snapshot_brings_them) {
+  for (const bool applied : {false, true}) {
+    SCOPED_TRACE(applied);
+    DividedStore s;
+    s.settle();
+    const auto damaged = s.engine->status().head;
+    s.write("a", "1");
+    s.write("z", "2");
+    const auto at = s.cut();
+    s.gate.shut.insert(Lane::apply);
+    ASSERT_TRUE(s.divide(at));
+    s.run();
+    EXPECT_FALSE(s.log(2).hole);
+    s.kill();
+    s.disk.flip(segment_path(damaged.segment), damaged.offset + kFrameAndHeader + 3);
+    s.gate.open();
+    ASSERT_TRUE(s.open());
+    ASSERT_EQ(s.engine->report().damaged.size(), 1U);
+    for (int life = 0; life < 3; life++) {
+      for (const auto p : kChildren) {
+        EXPECT_EQ(s.log(p).end, at);
+        EXPECT_FALSE(s.log(p).whole);
+        EXPECT_TRUE(s.log(p).hole) << "it takes no part before a snapshot has taken its place";
+        base::Result<model::QuorumSnapshotPart> got = base::fail(Code::cancelled, "no answer");
+        s.engine->read_snapshot(partition(p), {}, 300, [&](auto part) { got = std::move(part); });
+        s.run();
+        EXPECT_EQ(got.error().code, Code::corrupt);
+      }
+      if (applied) s.settle();
+      s.lose_power();
+    }
+  }
+}
+
 TEST(QuorumDivide, children_of_a_lost_index_know_that_they_are_not_whole) {
   DividedStore s;
   s.write("a", "1");
@@ -396,7 +432,14 @@ TEST(QuorumDivide, children_of_a_lost_index_know_that_they_are_not_whole) {
   EXPECT_FALSE(s.log(2).whole);
   EXPECT_EQ(s.log(3).end, at);
   EXPECT_EQ(s.log(3).promised.value, 9U);
-  EXPECT_FALSE(s.log(3).whole);
+  for (int life = 0; life < 2; life++) {  // and they do not forget it
+    for (const auto p : kChildren) {
+      EXPECT_FALSE(s.log(p).whole);
+      EXPECT_TRUE(s.log(p).hole);
+    }
+    s.settle();
+    s.lose_power();
+  }
 }
 
 // With a right checksum, so that only we can have written it: nothing is made of it, and the store says so.

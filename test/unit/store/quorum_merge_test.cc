@@ -3,6 +3,7 @@
 
 #include "lib/model/cut.h"
 #include "lib/store/direct_reader.h"
+#include "lib/store/journal_format.h"
 #include "lib/store/rows.h"
 #include "test/unit/store/quorum_fixture.h"
 
@@ -546,7 +547,12 @@ TEST(QuorumMerge, the_target_of_a_lost_index_knows_that_it_is_not_whole) {
   EXPECT_EQ(s.log(3).end, before.end);
   EXPECT_EQ(s.log(3).epochs, before.epochs);
   EXPECT_EQ(s.log(3).promised.value, 9U);
-  EXPECT_FALSE(s.log(3).whole);
+  for (int life = 0; life < 2; life++) {  // and does not forget it
+    EXPECT_FALSE(s.log(3).whole);
+    EXPECT_TRUE(s.log(3).hole);
+    s.settle();
+    s.lose_power();
+  }
 }
 
 // Damage that recovery finds before a merge which the index does not have is not forgotten when it has it.
@@ -570,10 +576,13 @@ TEST(QuorumMerge, a_doubt_goes_through_a_split_and_a_merge_that_are_not_applied_
   ASSERT_TRUE(s.open());
   ASSERT_FALSE(s.engine->report().damaged.empty());
   EXPECT_FALSE(s.engine->find(partition(3))->whole);
+  EXPECT_TRUE(s.log(3).hole) << "what the target lacks, no other replica can mend block by block";
+  s.gate.open();
   s.settle();
   EXPECT_FALSE(s.row(3)->whole);
   s.lose_power();
   EXPECT_FALSE(s.engine->find(partition(3))->whole);
+  EXPECT_TRUE(s.log(3).hole);
 }
 
 }  // namespace
