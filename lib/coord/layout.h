@@ -218,10 +218,10 @@ struct RegionNode {
   model::Region parent;
   bool has_children = false;  // from SPLIT on
   model::Region left, right;
-  std::string split;        // the split point, a routing key
-  bool has_target = false;  // from MERGE on
-  model::Region into;
+  std::string split;         // the split point, a routing key
   model::AttemptId attempt;  // of its split or merge; of the one that was to make it, while creating and once aborted
+  bool has_target = false;   // from MERGE on
+  model::Region into = {};
   friend bool operator==(const RegionNode&, const RegionNode&) = default;
 };
 std::string region_text(const RegionNode& region);

@@ -11,15 +11,14 @@ base::Status expect_whole(const Partition& p) {
     return conflict("reshaping", "partition " + to_string(p.id) + " is being reshaped already");
   for (const auto& a : p.assignments)
     if (a.state != AssignmentState::available)
-      return conflict("filling", "the replica of partition " + to_string(p.id) + " on " + a.server.name +
-                                     " is still being filled");
+      return conflict(
+          "filling", "the replica of partition " + to_string(p.id) + " on " + a.server.name + " is still being filled");
   return base::ok();
 }
 
 base::Status expect_neighbours(const Partition& low, const Partition& high) {
   if (low.interval.end.empty() || low.interval.end != high.interval.begin)
-    return refused("merge",
-                   "partition " + to_string(high.id) + " does not begin where " + to_string(low.id) + " ends");
+    return refused("merge", "partition " + to_string(high.id) + " does not begin where " + to_string(low.id) + " ends");
   for (const auto& a : low.assignments)
     if (find_assignment(high, a.server) == nullptr)
       return conflict("servers", "server " + a.server.name + " holds partition " + to_string(low.id) + " and not " +
@@ -60,8 +59,8 @@ base::Result<Pair> expect_merge(const Draft& draft, const PartitionId& low, cons
   TRY_ASSIGN(p.high, draft.partition(high));
   const auto& merge = p.low.merge;
   if (!merge || merge->attempt != attempt || merge->low != low || merge->high != high || p.high.merge != merge)
-    return conflict("attempt", "partitions " + to_string(low) + " and " + to_string(high) + " have no merge " +
-                                   to_string(attempt));
+    return conflict(
+        "attempt", "partitions " + to_string(low) + " and " + to_string(high) + " have no merge " + to_string(attempt));
   return p;
 }
 
@@ -70,19 +69,20 @@ base::Status expect_ready(const Child& target, const std::vector<AssignmentId>& 
   for (const auto& id : ready)
     if (std::none_of(target.assignments.begin(), target.assignments.end(), is(id)))
       return conflict("ready", "assignment " + to_string(id) + " is not one of partition " + to_string(target.id));
-  const auto n = static_cast<size_t>(
-      std::count_if(target.assignments.begin(), target.assignments.end(),
-                    [&](const Assignment& a) { return std::find(ready.begin(), ready.end(), a.id) != ready.end(); }));
+  const auto n =
+      static_cast<size_t>(std::count_if(target.assignments.begin(), target.assignments.end(), [&](const Assignment& a) {
+        return std::find(ready.begin(), ready.end(), a.id) != ready.end();
+      }));
   if (n < target.assignments.size() / 2 + 1 && !MUTANT("finalize_without_majority"))
     return conflict("ready", std::to_string(n) + " of " + std::to_string(target.assignments.size()) +
                                  " assignments of " + to_string(target.id) + " are ready");
   return base::ok();
 }
 
-void take_out(Draft& draft, const Partition& p, const std::optional<ops::FinalCut>& cut) {
+void take_out(Draft& draft, const Partition& p, const ops::FinalCut& cut) {
   auto e = make_ended(draft, p, p.merge->attempt);
   e.into = p.merge->target.id;
-  if (cut) e.cut = CutEnd{cut->at, cut->epoch};
+  e.cut = CutEnd{cut.at, cut.epoch};
   draft.ended(std::move(e));
 }
 
@@ -92,6 +92,8 @@ base::Status apply(Draft& draft, const ops::MergePartitions& op) {
   TRY_ASSIGN(auto low, draft.partition(op.low));
   TRY_ASSIGN(auto high, draft.partition(op.high));
   if (op.attempt.none()) return refused("ids", "a merge needs an attempt id");
+  if (draft.file.replication != Replication::quorum)
+    return refused("supported", "this version merges partitions of quorum tables only");
   TRY(expect_neighbours(low, high));
   TRY(expect_whole(low));
   TRY(expect_whole(high));
@@ -108,10 +110,8 @@ base::Status apply(Draft& draft, const ops::FinalizeMerge& op) {
   TRY_ASSIGN(auto pair, expect_merge(draft, op.low, op.high, op.attempt));
   const auto& [low, high] = pair;
   const auto& merge = *low.merge;
-  const bool quorum = draft.file.replication == Replication::quorum;
-  if (quorum != op.cuts.has_value() ||
-      (quorum && (op.cuts->low.at.lsn.value == 0 || op.cuts->high.at.lsn.value == 0)))
-    return refused("cut", quorum ? "the merge of a quorum table ends with two cuts" : "a push table has no cut");
+  if (!op.cuts || op.cuts->low.at.lsn.value == 0 || op.cuts->high.at.lsn.value == 0)
+    return refused("cut", "a merge ends with two cuts");
   TRY(expect_ready(merge.target, op.ready));
 
   Partition target{.id = merge.target.id,
@@ -129,8 +129,8 @@ base::Status apply(Draft& draft, const ops::FinalizeMerge& op) {
     a.since = draft.file.txnseq;
   }
   // Both out, the target in, in one transaction: no file has a hole or an overlap (S41).
-  take_out(draft, low, quorum ? std::optional(op.cuts->low) : std::nullopt);
-  take_out(draft, high, quorum ? std::optional(op.cuts->high) : std::nullopt);
+  take_out(draft, low, op.cuts->low);
+  take_out(draft, high, op.cuts->high);
   draft.changed(std::move(target));
   return base::ok();
 }

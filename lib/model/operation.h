@@ -137,8 +137,9 @@ struct AbortSplit {
   friend bool operator==(const AbortSplit&, const AbortSplit&) = default;
 };
 
-// Makes one partition of two. Expects that `high` begins where `low` ends, both active with no split, move or merge,
-// all their assignments AVAILABLE, both on the same servers, and the target's assignments on these, too.
+// Makes one partition of two, in a quorum table (this version). Expects that `high` begins where `low` ends, both
+// active with no split, move or merge, all their assignments AVAILABLE, both and the target's assignments on the same
+// servers.
 struct MergePartitions {
   AttemptId attempt;
   PartitionId low, high;
@@ -147,11 +148,11 @@ struct MergePartitions {
   friend bool operator==(const MergePartitions&, const MergePartitions&) = default;
 };
 
-// Expects in `ready` a majority of the target's assignments. In a quorum table it names both cuts, and those who are
-// ready have both on disk: a cut alone is on a majority, but two of these may share a single server. Whoever commits it
-// checks that both governments' nodes have those versions still. Both out, the target in, in one transaction; both are
-// remembered in `ended`. All of its assignments enter AVAILABLE: a push table's stand on copies that were, a quorum
-// table's government counts them from the beginning, and who has not both cuts votes with an empty log.
+// Expects in `ready` a majority of the target's assignments, and both cuts. Those who are ready have both on disk: a
+// cut alone is on a majority, but two of these may share a single server. Whoever commits it checks that both
+// governments' nodes have those versions still. Both out, the target in, in one transaction; both are remembered in
+// `ended`. All of the target's assignments enter AVAILABLE: its government counts them from the beginning, and who has
+// not both cuts votes with an empty log.
 struct FinalCuts {
   FinalCut low, high;
   CANTLE_FIELDS(low, high)

@@ -17,7 +17,8 @@ namespace cantle::test {
 
 struct RandomTableOptions {
   uint32_t servers = 5, replicas = 3;
-  size_t partitions = 1;  // at creation
+  size_t partitions = 1;                                      // at creation
+  model::Replication replication = model::Replication::push;  // a quorum table's partitions are merged, too
 };
 
 class RandomTable {
@@ -45,6 +46,7 @@ class RandomTable {
     op.name = "random";
     op.table = model::TableUuid::draw(random_);
     op.replicas = options_.replicas;
+    op.replication = options_.replication;
     for (size_t i = 0; i < options_.partitions; i++) {
       model::ops::NewPartition p{.id = model::PartitionId::draw(random_),
                                  .interval = {i == 0 ? "" : key(i), i + 1 == options_.partitions ? "" : key(i + 1)},
@@ -70,13 +72,14 @@ class RandomTable {
         case 1: return mark(random_.chance(0.5) ? p.split->low : p.split->high);
         default:
           if (p.split->phase == model::SplitPhase::barrier) return model::ops::Initialize{p.id, p.split->attempt};
-          return random_.chance(0.5) ? model::Operation(finalize(p))
+          return random_.chance(0.5) ? model::Operation(with_cut(finalize(p)))
                                      : mark(random_.chance(0.5) ? p.split->low : p.split->high);
       }
     }
     if (p.merge) {
       if (random_.chance(0.3)) return model::ops::AbortMerge{p.merge->attempt, p.merge->low, p.merge->high};
-      model::ops::FinalizeMerge op{p.merge->attempt, p.merge->low, p.merge->high, {}};
+      model::ops::FinalizeMerge op{
+          p.merge->attempt, p.merge->low, p.merge->high, {}, model::ops::FinalCuts{cut(), cut()}};
       for (const auto& a : p.merge->target.assignments)
         if (random_.chance(0.8)) op.ready.push_back(a.id);
       return op;
@@ -90,12 +93,9 @@ class RandomTable {
         default: return mark_available(m.to);
       }
     }
-    switch (random_.below(12)) {
-      case 11:
-      case 10:
-        if (const auto* high = current_.find(p.interval.end); high != nullptr && !p.interval.end.empty())
-          return model::draw_merge(p, *high, random_);
-        [[fallthrough]];
+    const auto* next = p.interval.end.empty() ? nullptr : current_.find(p.interval.end);
+    if (quorum() && next != nullptr && random_.chance(0.3)) return model::draw_merge(p, *next, random_);
+    switch (random_.below(10)) {
       case 0:
         return model::ops::SetOption{"read_level",
                                      random_.chance(0.5) ? std::optional<std::string>("majority") : std::nullopt};
@@ -133,7 +133,7 @@ class RandomTable {
   // `replicas` different ones, or none for "where the parent is".
   std::vector<model::ServerId> servers() {
     std::vector<model::ServerId> out;
-    if (random_.chance(0.4)) return out;
+    if (quorum() || random_.chance(0.4)) return out;
     const auto first = random_.below(options_.servers);
     for (uint32_t i = 0; i < options_.replicas; i++) out.push_back(server(first + i));
     return out;
@@ -150,6 +150,15 @@ class RandomTable {
   }
 
  private:
+  bool quorum() const { return options_.replication == model::Replication::quorum; }
+  model::ops::FinalCut cut() {
+    const model::Epoch epoch{1 + random_.below(9)};
+    return {{epoch, {1 + random_.below(1000)}, 7}, epoch, static_cast<int32_t>(random_.below(20))};
+  }
+  model::ops::FinalizeSplit with_cut(model::ops::FinalizeSplit op) {
+    if (quorum()) op.cut = cut();
+    return op;
+  }
   model::Operation mark_available(const model::AssignmentId& id) {
     model::ServerId server;
     const auto* p = current_.partitions.by_assignment(id);

@@ -115,6 +115,12 @@ TEST(LayoutValues, the_rest_round_trips) {
   const RegionNode inner{partition_id(2), RegionState::splitting,   true,         Region{3}, true, Region{4},
                          Region{5},       std::string("a\n\0z", 4), attempt_id(9)};
   EXPECT_EQ(parse_region(region_text(inner)).value(), inner);
+  RegionNode merging = leaf;
+  merging.state = RegionState::merged;
+  merging.attempt = attempt_id(9);
+  merging.has_target = true;
+  merging.into = {8};
+  EXPECT_EQ(parse_region(region_text(merging)).value(), merging);
   model::AssignmentId assignment;
   assignment.bytes[0] = 7;
   const SystemNode s{2, assignment, model::Lsn{99}};
@@ -140,6 +146,10 @@ TEST(LayoutValues, governments_and_votes_round_trip) {
   g.cut = model::CutReport{{}, {{6}, {1234}, 4000000000U}};
   g.cut->attempt.bytes[3] = 7;
   EXPECT_EQ(parse_government(government_text(g)).value(), g);
+  g.cut->holders = {{"p-2.x"}, {"p1"}};
+  EXPECT_EQ(parse_government(government_text(g)).value(), g);
+  EXPECT_NE(government_text(g).find("cut_on: p-2.x p1\n"), std::string::npos);
+  EXPECT_FALSE(parse_government(government_text({{1}, {}, g.voters, "m1", {}, g.cut}) + "cut_on: no/server\n"));
   for (const char* bad : {"x", "00000000000000000000000000000001", "00000000000000000000000000000001 1:2"})
     EXPECT_FALSE(parse_government(government_text({{1}, {}, g.voters, "m1"}) + "cut: " + bad + "\n")) << bad;
   g.leader = {};  // nobody leads

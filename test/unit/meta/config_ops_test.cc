@@ -12,7 +12,7 @@ using test::RandomTable;
 
 TEST(RegionNodes, what_changed_is_what_differs_between_the_two_files) {
   for (uint64_t seed = 1; seed <= 20; seed++) {
-    RandomTable t(seed);
+    RandomTable t(seed, {.replication = seed % 2 == 0 ? model::Replication::quorum : model::Replication::push});
     auto nodes = region_nodes(t.current());
     for (int i = 0; i < 100; i++) {
       const auto before = t.current();
@@ -28,13 +28,14 @@ TEST(RegionNodes, what_changed_is_what_differs_between_the_two_files) {
         const auto it = nodes.find(region);
         ASSERT_NE(it, nodes.end()) << "seed " << seed << " region " << region.value;
         // The parent of an ended partition, and children whose own end was swept, are remembered by the node alone.
-        if (expected.state == RegionState::split) continue;
+        if (expected.state == RegionState::split || expected.state == RegionState::merged) continue;
         ASSERT_EQ(it->second, expected) << "seed " << seed << " region " << region.value;
       }
     }
     for (const auto& [region, node] : nodes) {
       const bool living = region_nodes(t.current()).contains(region);
-      ASSERT_TRUE(living || node.state == RegionState::aborted || node.state == RegionState::split);
+      ASSERT_TRUE(living || node.state == RegionState::aborted || node.state == RegionState::split ||
+                  node.state == RegionState::merged);
     }
   }
 }
@@ -212,6 +213,91 @@ TEST(SwapOps, the_children_of_a_split_get_governments_above_their_parents) {
     EXPECT_TRUE(g.leader.none());
     EXPECT_EQ(g.voters.size(), 3U);
   }
+}
+
+// What two are merged into has a region from MERGE on, and a government from FINALIZE_MERGE on: above both of theirs,
+// which must be the ones that it names. Their regions remember what became of them.
+TEST(SwapOps, the_target_of_a_merge_gets_a_government_above_both) {
+  base::SeededRandom random(5);
+  auto map = quorum_table(random, 2);
+  for (size_t i = 0; i < 2; i++) {  // on the same servers
+    auto p = map.partitions[i];
+    for (uint32_t slot = 0; slot < 3; slot++) p.assignments[slot].server = map.partitions[0].assignments[slot].server;
+    map.partitions.put(p);
+  }
+  const coord::Layout at("c");
+  const auto next = [&](const model::Operation& op) {
+    const std::vector<model::Operation> ops{op};
+    const auto after =
+        model::apply(&map, ops, {model::TxnId::draw(random), model::ChangeId::draw(random), std::string(32, 'h')});
+    EXPECT_TRUE(after) << base::to_string(after.error());
+    model::TableConfig to;
+    to.metadata_servers = {{"m1"}};
+    model::set_current(to, *after, std::string(32, 'h'));
+    auto swap = swap_ops(at, "1_random", to, 3, &map, *after, {});
+    map = *after;
+    return swap.ops;
+  };
+  const auto written = [](const std::vector<coord::Op>& ops, const std::string& path) {
+    for (const auto& op : ops)
+      if (op.path == path) return coord::parse_region(op.value).value_or(coord::RegionNode{});
+    return coord::RegionNode{};
+  };
+  const auto low = map.partitions[0], high = map.partitions[1];
+  const auto given_up = model::draw_merge(low, high, random);
+  next(given_up);
+  const auto back = next(model::ops::AbortMerge{given_up.attempt, low.id, high.id});
+  EXPECT_EQ(written(back, at.region("1_random", {3})).state, coord::RegionState::aborted);
+  EXPECT_EQ(written(back, at.region("1_random", low.region)).state, coord::RegionState::active);
+
+  const auto merge = model::draw_merge(low, high, random);
+  const auto begun = next(merge);
+  for (const auto* p : {&low, &high}) {
+    const auto node = written(begun, at.region("1_random", p->region));
+    EXPECT_EQ(node.state, coord::RegionState::merging);
+    EXPECT_TRUE(node.has_target);
+    EXPECT_EQ(node.into.value, 4U);
+    EXPECT_EQ(node.attempt, merge.attempt);
+  }
+  const auto target = written(begun, at.region("1_random", {4}));
+  EXPECT_EQ(target.state, coord::RegionState::creating);
+  EXPECT_EQ(target.partition, merge.target.id);
+  EXPECT_EQ(target.parent, low.region);
+  for (const auto& op : begun) EXPECT_FALSE(op.path.ends_with("/government"));
+  EXPECT_EQ(region_nodes(map).at({4}), target);
+
+  model::ops::FinalizeMerge finalize{merge.attempt, low.id, high.id, {}};
+  for (const auto& a : merge.target.assignments) finalize.ready.push_back(a.id);
+  finalize.cuts = model::ops::FinalCuts{{{{6}, {50}, 1}, {7}, 21}, {{{9}, {12}, 3}, {11}, 4}};
+  const std::vector<model::Operation> ops{finalize};
+  const auto checks = government_checks(at, "1_random", map, ops);
+  ASSERT_EQ(checks.size(), 2U);
+  EXPECT_EQ(checks[0].path, at.government("1_random", low.region));
+  EXPECT_EQ(checks[0].version, 21);
+  EXPECT_EQ(checks[1].path, at.government("1_random", high.region));
+  EXPECT_EQ(checks[1].version, 4);
+  const auto done = next(finalize);
+  size_t governments = 0;
+  for (const auto& op : done) {
+    if (!op.path.ends_with("/government")) continue;
+    governments++;
+    EXPECT_EQ(op.path, at.government("1_random", {4}));
+    const auto g = coord::parse_government(op.value);
+    ASSERT_TRUE(g);
+    EXPECT_EQ(g->epoch.value, 12U);
+    EXPECT_TRUE(g->leader.none());
+    EXPECT_EQ(g->voters.size(), 3U);
+  }
+  EXPECT_EQ(governments, 1U);
+  const auto nodes = region_nodes(map);
+  for (const auto* p : {&low, &high}) {
+    const auto node = written(done, at.region("1_random", p->region));
+    EXPECT_EQ(node.state, coord::RegionState::merged);
+    EXPECT_EQ(node.into.value, 4U);
+    EXPECT_EQ(node.attempt, merge.attempt);
+    EXPECT_EQ(nodes.at(p->region), node);
+  }
+  EXPECT_EQ(written(done, at.region("1_random", {4})).state, coord::RegionState::active);
 }
 
 // What a multi may hold: 1,000 operations and 1,000,000 bytes.

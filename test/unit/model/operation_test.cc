@@ -362,14 +362,14 @@ class Neighbours : public Story {
     must(ops::Initialize{only().id, only().split->attempt});
     must(finalize());
     must(ops::SweepEnded{now.ended[0].id, now.ended[0].attempt});
+    now.replication = Replication::quorum;
   }
-  void quorum() { now.replication = Replication::quorum; }
   const Partition& low() const { return now.partitions[0]; }
   const Partition& high() const { return now.partitions[1]; }
   ops::MergePartitions merge() { return draw_merge(low(), high(), random); }
   ops::FinalizeMerge finalize_merge(size_t ready) const {
     const auto& m = *low().merge;
-    ops::FinalizeMerge op{m.attempt, m.low, m.high, {}};
+    ops::FinalizeMerge op{m.attempt, m.low, m.high, {}, cuts()};
     for (size_t i = 0; i < ready; i++) op.ready.push_back(m.target.assignments[i].id);
     return op;
   }
@@ -408,7 +408,8 @@ TEST_F(Neighbours, are_merged_where_both_stand) {
     EXPECT_EQ(merged[i]->parent_assignments, before.partitions[i].assignments);
     EXPECT_EQ(merged[i]->attempt, op.attempt);
     EXPECT_EQ(merged[i]->at, now.txnseq);
-    EXPECT_FALSE(merged[i]->cut);
+    const auto cut = i == 0 ? cuts().low : cuts().high;
+    EXPECT_EQ(merged[i]->cut, (CutEnd{cut.at, cut.epoch}));
     EXPECT_EQ(find_parent(now, only().id), nullptr);
   }
   for (const auto& p : before.partitions) must(ops::SweepEnded{p.id, op.attempt});
@@ -416,34 +417,28 @@ TEST_F(Neighbours, are_merged_where_both_stand) {
   must(split());
 }
 
-TEST_F(Neighbours, of_a_quorum_table_are_merged_at_both_cuts) {
-  quorum();
+TEST_F(Neighbours, are_merged_at_both_cuts_when_a_majority_has_both) {
   must(merge());
-  const auto before = now;
-  refuses(finalize_merge(2), Code::invalid, "cut");
+  auto without = finalize_merge(2);
+  without.cuts.reset();
+  refuses(without, Code::invalid, "cut");
   auto one_is_nowhere = finalize_merge(2);
-  one_is_nowhere.cuts = cuts();
   one_is_nowhere.cuts->high.at.lsn = {0};
   refuses(one_is_nowhere, Code::invalid, "cut");
   // Both cuts are on a majority each, but only one server has both.
-  auto minority = finalize_merge(1);
-  minority.cuts = cuts();
-  refuses(minority, Code::conflict, "ready");
+  refuses(finalize_merge(1), Code::conflict, "ready");
   auto stranger = finalize_merge(2);
-  stranger.cuts = cuts();
   stranger.ready.push_back(AssignmentId::draw(random));
   refuses(stranger, Code::conflict, "ready");
   auto twice = finalize_merge(1);
-  twice.cuts = cuts();
   twice.ready.push_back(twice.ready[0]);
   refuses(twice, Code::conflict, "ready");
-  auto op = finalize_merge(2);
-  op.cuts = cuts();
-  must(op);
-  const auto merged = find_merged(now, only().id);
-  ASSERT_EQ(merged.size(), 2U);
-  EXPECT_EQ(merged[0]->cut, (CutEnd{cuts().low.at, cuts().low.epoch}));
-  EXPECT_EQ(merged[1]->cut, (CutEnd{cuts().high.at, cuts().high.epoch}));
+  must(finalize_merge(2));
+}
+
+TEST_F(Neighbours, of_a_push_table_are_not_merged_yet) {
+  now.replication = Replication::push;
+  refuses(merge(), Code::invalid, "supported");
 }
 
 TEST_F(Neighbours, whose_merge_is_aborted_are_what_they_were) {
@@ -612,11 +607,15 @@ void expect_exact_cover(const Metadata& m) {
   }
 }
 
+Replication kind_of(uint64_t seed) { return seed % 2 == 0 ? Replication::quorum : Replication::push; }
+
 TEST(Operations, random_sequences_keep_every_invariant) {
-  size_t accepted = 0, splits = 0;
+  size_t accepted = 0, splits = 0, merges = 0;
   for (uint64_t seed = 1; seed <= 30; seed++) {
-    RandomTable t(
-        seed, {.servers = 3 + static_cast<uint32_t>(seed % 4), .replicas = seed % 3 == 0 ? 1U : 3U, .partitions = 1});
+    RandomTable t(seed, {.servers = 3 + static_cast<uint32_t>(seed % 4),
+                         .replicas = seed % 3 == 0 ? 1U : 3U,
+                         .partitions = 1,
+                         .replication = kind_of(seed)});
     for (int i = 0; i < 200; i++) {
       const auto before = t.current();
       if (!t.step()) {
@@ -639,10 +638,12 @@ TEST(Operations, random_sequences_keep_every_invariant) {
         for (const auto& a : p.assignments) ASSERT_EQ(now.partitions.by_assignment(a.id), &p);
       }
       splits += before.partitions.size() < now.partitions.size() ? 1 : 0;
+      merges += before.partitions.size() > now.partitions.size() ? 1 : 0;
     }
   }
   EXPECT_GT(accepted, 2000U);
   EXPECT_GT(splits, 100U);
+  EXPECT_GT(merges, 30U);
 }
 
 TEST(Operations, the_same_operations_make_the_same_file) {
@@ -657,7 +658,7 @@ TEST(Operations, the_same_operations_make_the_same_file) {
 TEST(Operations, the_check_of_a_change_finds_what_the_full_check_finds) {
   size_t refused = 0;
   for (uint64_t seed = 1; seed <= 400; seed++) {
-    RandomTable t(seed);
+    RandomTable t(seed, {.replication = kind_of(seed)});
     for (int i = 0; i < 40; i++) t.step();
     const auto base = t.current();
     while (!t.step()) {
@@ -666,7 +667,11 @@ TEST(Operations, the_check_of_a_change_finds_what_the_full_check_finds) {
     auto& r = t.random();
     for (uint64_t n = 1 + r.below(2); n > 0 && !next.partitions.empty(); n--) {
       auto p = next.partitions[r.below(next.partitions.size())];
-      switch (r.below(9)) {
+      switch (r.below(10)) {
+        case 9:
+          if (p.merge) p.merge->since = {1};
+          p.interval.end += "x";
+          break;
         case 0: p.interval.begin += "x"; break;
         case 1: p.interval.end += "x"; break;
         case 2: p.assignments[0].server = p.assignments.back().server; break;
