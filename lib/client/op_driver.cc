@@ -9,6 +9,7 @@
 #include "lib/coord/governments.h"
 #include "lib/io/loop.h"
 #include "lib/io/timer.h"
+#include "lib/proto/drivers.h"
 
 namespace cantle::client {
 
@@ -105,7 +106,7 @@ struct OpDriver::Core : std::enable_shared_from_this<OpDriver::Core> {
   void looked(uint64_t number, base::Result<proto::World> world);
   void read_observed(uint64_t number, proto::World world, const std::string& distribution);
   void read_map(uint64_t number, proto::World world);
-  void read_government(uint64_t number, proto::World world);
+  void read_governments(uint64_t number, proto::World world);
   void take(std::function<void(base::Status)> done);
   void send(const driver::Submit& e);
   void let_go();
@@ -124,7 +125,7 @@ struct OpDriver::Core : std::enable_shared_from_this<OpDriver::Core> {
 };
 
 // A sync; then who lives, what was observed, and last the map, so that it is the newest of the three; and behind it the
-// government that the attempt waits for.
+// governments that the attempt waits for.
 void OpDriver::Core::perform(const driver::Look& e) {
   const uint64_t number = e.number;
   session().sync(
@@ -174,22 +175,19 @@ void OpDriver::Core::read_map(uint64_t number, proto::World world) {
   md.get(table, {}, kMapTimeout, guarded<base::Result<MdClient::MapPtr>>([number, world](Core& self, auto map) mutable {
            if (!map) return self.looked(number, base::fail(map.error()));
            world.map = *map;
-           self.read_government(number, std::move(world));
+           self.read_governments(number, std::move(world));
          }));
 }
 
-// Where the attempt is about a quorum table's partition.
-void OpDriver::Core::read_government(uint64_t number, proto::World world) {
-  const auto* p = world.map->partitions.by_attempt(attempt);
-  if (p == nullptr || world.map->replication != model::Replication::quorum) return looked(number, std::move(world));
-  const auto path = md.layout().government(coord::distribution(world.map->keyspace, table), p->region);
-  coord::read_government(session(), path,
-                         guarded<base::Result<std::optional<coord::Governments::Read>>>(
-                             [number, world, id = p->id](Core& self, auto read) mutable {
-                               if (!read) return self.looked(number, base::fail(read.error()));
-                               if (*read) world.governments[id] = {(*read)->government, (*read)->version};
-                               self.looked(number, std::move(world));
-                             }));
+// Where the attempt is about partitions of a quorum table.
+void OpDriver::Core::read_governments(uint64_t number, proto::World world) {
+  const auto wanted = proto::governed_by(*world.map, attempt);
+  coord::read_governments(session(), md.layout(), coord::distribution(world.map->keyspace, table), wanted,
+                          guarded<base::Result<coord::GovernmentsRead>>([number, world](Core& self, auto read) mutable {
+                            if (!read) return self.looked(number, base::fail(read.error()));
+                            for (auto& [id, r] : *read) world.governments[id] = {std::move(r.government), r.version};
+                            self.looked(number, std::move(world));
+                          }));
 }
 
 void OpDriver::Core::looked(uint64_t number, base::Result<proto::World> world) {

@@ -1,5 +1,5 @@
-// OpDriver: drives a split or a replacement from a tool (design/reshape.md, "Driver"): holds the ephemeral
-// /tasks/op-<attempt> and performs what proto::SplitDriver or proto::ReplaceDriver decides.
+// OpDriver: drives a split, a merge or a replacement from a tool (design/reshape.md, "Driver"): holds the ephemeral
+// /tasks/op-<attempt> and performs what the operation's machine decides (lib/proto/drivers.h).
 //
 // Use
 //   OpDriver driver(loop, md, "orders", attempt, std::make_unique<proto::SplitDriver>(attempt),
@@ -27,7 +27,7 @@
 namespace cantle::client {
 
 struct OpDriverOptions {
-  std::string what;           // "split", "replace": for people
+  std::string what;           // "split", "merge", "replace": for people
   std::string who;            // host:pid of the tool
   bool drive = true;          // false: only look
   bool without_task = false;  // changes are sent whoever holds the task: an abort must not wait for the driver

@@ -20,6 +20,33 @@ void read_government(Session& session, const std::string& path, Done<std::option
   });
 }
 
+void read_governments(Session& session, const Layout& layout, const std::string& d, const PartitionRegions& wanted,
+                      Done<GovernmentsRead> done) {
+  if (wanted.empty()) return done(GovernmentsRead{});
+  struct Round {
+    GovernmentsRead found;
+    size_t left = 0;
+    base::Status status = ok();
+    Done<GovernmentsRead> done;
+  };
+  const auto round = std::make_shared<Round>();
+  round->left = wanted.size();
+  round->done = std::move(done);
+  for (const auto& [id, region] : wanted)
+    read_government(session, layout.government(d, region),
+                    [round, id = id](Result<std::optional<Governments::Read>> read) {
+                      if (!read)
+                        round->status = base::fail(std::move(read).error());
+                      else if (*read)
+                        round->found[id] = std::move(**read);
+                      if (--round->left != 0) return;
+                      if (round->status)
+                        round->done(std::move(round->found));
+                      else
+                        round->done(base::fail(round->status.error()));
+                    });
+}
+
 void Governments::read(const std::string& d, model::Region region, Done<std::optional<Read>> done) {
   reads_.push_back({layout_.government(d, region), std::move(done)});
   if (!std::exchange(syncing_, true)) sync_reads();

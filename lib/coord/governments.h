@@ -101,5 +101,10 @@ class Governments {
 
 // As the service shows it now, without a sync of its own. Nothing: there is no such node.
 void read_government(Session& session, const std::string& path, Done<std::optional<Governments::Read>> done);
+// Those of some partitions, each as of its own moment; what there is none of is left out.
+using PartitionRegions = std::vector<std::pair<model::PartitionId, model::Region>>;
+using GovernmentsRead = std::map<model::PartitionId, Governments::Read>;
+void read_governments(Session& session, const Layout& layout, const std::string& d, const PartitionRegions& wanted,
+                      Done<GovernmentsRead> done);
 
 }  // namespace cantle::coord

@@ -6,20 +6,6 @@
 #include "lib/meta/config_ops.h"
 
 namespace cantle::meta {
-namespace {
-
-// Operations that METADATA says are in progress; true: a split.
-std::map<model::AttemptId, bool> operations_of(const model::Metadata& map) {
-  std::map<model::AttemptId, bool> out;
-  if (map.dropped) return out;
-  for (const auto& p : map.partitions) {
-    if (p.split) out[p.split->attempt] = true;
-    for (const auto& m : p.moves) out[m.attempt] = false;
-  }
-  return out;
-}
-
-}  // namespace
 
 Chores::Table* Chores::find(const std::string& name) {
   const auto it = tables_.find(name);
@@ -90,17 +76,17 @@ void Chores::give_back(TableAgent& agent, Table& table) {
 }
 
 void Chores::drive(TableAgent& agent, Table& table, const model::Metadata& map) {
-  const auto now_there = operations_of(map);
+  const auto now_there = proto::operations_of(map);
   for (auto& [attempt, op] : table.operations) op.in_metadata = now_there.contains(attempt);
   std::erase_if(table.operations, [at = now()](const auto& entry) {
     const auto& op = entry.second;
     return !op.in_metadata && !op.runner && op.maybe_ours_until <= at;
   });
   if (!agent.first_live_member()) return;
-  for (const auto& [attempt, is_split] : now_there) {
+  for (const auto& [attempt, kind] : now_there) {
     if (table.operations.size() >= kDrivenAtOnce && !table.operations.contains(attempt)) break;
     auto& op = table.operations[attempt];
-    op.is_split = is_split;
+    op.kind = kind;
     if (!op.runner && !op.asking) look_for_task(agent, table, attempt);
   }
 }
@@ -134,7 +120,7 @@ void Chores::look_for_task(TableAgent& agent, Table& table, const model::Attempt
           op.alone_since = now();
         }
         if (now() - op.alone_since < kUndrivenFor) return;
-        op.runner = std::make_unique<OpRunner>(host_, *t->agent, attempt, op.is_split);
+        op.runner = std::make_unique<OpRunner>(host_, *t->agent, attempt, op.kind);
         op.runner->start();
       });
 }

@@ -48,7 +48,7 @@ class Chores {
 
  private:
   struct Watched {  // an operation that is in METADATA
-    bool is_split = true;
+    proto::OpKind kind = proto::OpKind::split;
     base::Instant alone_since;  // since when no task was seen
     bool asking = false, alone = false;
     // Until then our session may have a task that nobody drives under: a runner ended, and its removal may be lost, or

@@ -2,8 +2,6 @@
 
 #include "lib/base/log.h"
 #include "lib/coord/governments.h"
-#include "lib/proto/replace_driver.h"
-#include "lib/proto/split_driver.h"
 
 namespace cantle::meta {
 
@@ -45,20 +43,15 @@ void read_observed(Host& host, const std::string& d,
                    });
 }
 
-OpRunner::OpRunner(Host& host, TableAgent& agent, model::AttemptId attempt, bool is_split)
-    : host_(host), agent_(agent), attempt_(attempt), is_split_(is_split) {
-  if (is_split)
-    driver_ = std::make_unique<proto::SplitDriver>(attempt);
-  else
-    driver_ = std::make_unique<proto::ReplaceDriver>(attempt);
-}
+OpRunner::OpRunner(Host& host, TableAgent& agent, model::AttemptId attempt, proto::OpKind kind)
+    : host_(host), agent_(agent), attempt_(attempt), kind_(kind), driver_(proto::make_driver(kind, attempt)) {}
 
 OpRunner::~OpRunner() { *alive_ = false; }
 
 void OpRunner::start() {
   phase_ = Phase::taking;
   session_ = host_.session().session_id();
-  const coord::Task task{host_.self().name, agent_.name(), is_split_ ? "split" : "replace"};
+  const coord::Task task{host_.self().name, agent_.name(), std::string(proto::op_name(kind_))};
   host_.session().create(
       host_.layout().op_task(attempt_), task_text(task), coord::CreateMode::ephemeral,
       [this, alive = std::weak_ptr<bool>(alive_)](base::Result<std::string> made) {
@@ -132,23 +125,21 @@ void OpRunner::look_further(uint64_t number) {
         if (file == nullptr)
           return feed(
               Looked{now(), number, base::fail(base::Code::unavailable, "the current file has not been fetched yet")});
-        look_at_government(number, proto::World{file->map, std::move(*observed), host_.nodes().partds});
+        look_at_governments(number, proto::World{file->map, std::move(*observed), host_.nodes().partds});
       });
 }
 
-// Where the attempt is about a quorum table's partition.
-void OpRunner::look_at_government(uint64_t number, proto::World world) {
-  const auto* p = world.map->partitions.by_attempt(attempt_);
-  if (p == nullptr || world.map->replication != model::Replication::quorum)
-    return feed(Looked{now(), number, std::move(world)});
-  coord::read_government(host_.session(), host_.layout().government(agent_.distribution(), p->region),
-                         [this, alive = std::weak_ptr<bool>(alive_), number, id = p->id, world = std::move(world)](
-                             base::Result<std::optional<coord::Governments::Read>> read) mutable {
-                           if (!alive.lock()) return;
-                           if (!read) return feed(Looked{now(), number, base::fail(std::move(read).error())});
-                           if (*read) world.governments[id] = {std::move((*read)->government), (*read)->version};
-                           feed(Looked{now(), number, std::move(world)});
-                         });
+// Where the attempt is about partitions of a quorum table.
+void OpRunner::look_at_governments(uint64_t number, proto::World world) {
+  auto wanted = proto::governed_by(*world.map, attempt_);
+  coord::read_governments(host_.session(), host_.layout(), agent_.distribution(), wanted,
+                          [this, alive = std::weak_ptr<bool>(alive_), number,
+                           world = std::move(world)](base::Result<coord::GovernmentsRead> read) mutable {
+                            if (!alive.lock()) return;
+                            if (!read) return feed(Looked{now(), number, base::fail(std::move(read).error())});
+                            for (auto& [id, r] : *read) world.governments[id] = {std::move(r.government), r.version};
+                            feed(Looked{now(), number, std::move(world)});
+                          });
 }
 
 void OpRunner::perform(const Submit& e) {

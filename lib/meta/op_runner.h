@@ -1,8 +1,8 @@
-// OpRunner: drives one split or replacement that nobody else drives (design/reshape.md, "Driver"): holds the ephemeral
-// /tasks/op-<attempt> and performs what proto::SplitDriver or proto::ReplaceDriver decides.
+// OpRunner: drives one split, merge or replacement that nobody else drives (design/reshape.md, "Driver"): holds the
+// ephemeral /tasks/op-<attempt> and performs what the operation's machine decides (lib/proto/drivers.h).
 //
 // Use
-//   OpRunner runner(host, agent, attempt, is_split);
+//   OpRunner runner(host, agent, attempt, kind);
 //   runner.start();
 //   runner.tick();                      // often
 //   if (runner.ended()) …               // it has let go of the task, or never got it
@@ -16,7 +16,7 @@
 #include <string>
 
 #include "lib/meta/table_agent.h"
-#include "lib/proto/driver.h"
+#include "lib/proto/drivers.h"
 
 namespace cantle::meta {
 
@@ -26,7 +26,7 @@ void read_observed(Host& host, const std::string& distribution,
 
 class OpRunner {
  public:
-  OpRunner(Host& host, TableAgent& agent, model::AttemptId attempt, bool is_split);
+  OpRunner(Host& host, TableAgent& agent, model::AttemptId attempt, proto::OpKind kind);
   ~OpRunner();
   OpRunner(const OpRunner&) = delete;
   OpRunner& operator=(const OpRunner&) = delete;
@@ -47,14 +47,14 @@ class OpRunner {
   void perform(const proto::driver::Waiting& e);
   void perform(const proto::driver::Ended& e);
   void look_further(uint64_t number);
-  void look_at_government(uint64_t number, proto::World world);
+  void look_at_governments(uint64_t number, proto::World world);
   void let_go();
   base::Instant now() { return host_.timers().now(); }
 
   Host& host_;
   TableAgent& agent_;
   model::AttemptId attempt_;
-  bool is_split_;
+  proto::OpKind kind_;
   Phase phase_ = Phase::idle;
   uint64_t session_ = 0;  // whose ephemeral the task is
   std::unique_ptr<proto::DriverBase> driver_;

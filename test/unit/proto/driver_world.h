@@ -56,6 +56,24 @@ class DriverWorld {
     must(op);
     return op.attempt;
   }
+  model::AttemptId merge() {
+    auto op = model::draw_merge(map->partitions[0], map->partitions[1], random);
+    must(op);
+    return op.attempt;
+  }
+  // What the leader of a partition reports of the cut of an attempt; `holders` empty: it has not cut yet.
+  void cut_on(const model::Partition& p, const model::AttemptId& attempt, model::Epoch epoch, int32_t version,
+              std::vector<ServerId> holders) {
+    auto& seen = governments[p.id];
+    seen.version = version;
+    seen.government.epoch = epoch;
+    seen.government.voters.clear();
+    for (const auto& a : p.assignments) seen.government.voters.push_back({a.slot, a.server, a.id});
+    seen.government.leader = p.assignments.front().id;
+    seen.government.cut.reset();
+    if (!holders.empty())
+      seen.government.cut = model::CutReport{attempt, {epoch, {epoch.value * 10}, 5}, std::move(holders)};
+  }
   model::AttemptId replace(const ServerId& from, const ServerId& to, bool dead) {
     auto op = model::draw_replace(only(), *find_assignment(only(), from), to, dead, random);
     must(op);
