@@ -155,7 +155,7 @@ base::Result<const model::Partition*> find_partition(const model::Metadata& map,
 
 namespace {
 
-// A finished split is soon swept from METADATA; the region of its parent says how it ended.
+// A finished split or merge is soon swept from METADATA; the region of its parent says how it ended.
 base::Result<std::optional<FoundAttempt>> past_attempt(Cluster& cluster, const model::AttemptId& attempt,
                                                        const std::string& table) {
   TRY_ASSIGN(const auto d, cluster.distribution(table));
@@ -167,6 +167,8 @@ base::Result<std::optional<FoundAttempt>> past_attempt(Cluster& cluster, const m
     const auto region = coord::parse_region(node->value);
     if (!region || region->attempt != attempt) continue;
     if (region->state == coord::RegionState::split) return FoundAttempt{.table = table, .ended = true};
+    if (region->state == coord::RegionState::merged)
+      return FoundAttempt{.table = table, .kind = proto::OpKind::merge, .ended = true};
     if (region->state == coord::RegionState::aborted) return FoundAttempt{.table = table, .aborted = true};
   }
   return std::nullopt;
@@ -183,17 +185,20 @@ base::Result<FoundAttempt> find_attempt(Cluster& cluster, const model::AttemptId
     auto map = cluster.map(name);
     if (!map && table.empty() && map.error().code == Code::no_such_table) continue;
     if (!map) return base::fail(std::move(map).error());
-    const auto* p = (*map)->partitions.by_attempt(attempt);
-    if (p != nullptr && p->split && p->split->attempt == attempt) return FoundAttempt{.table = name};
+    const auto going = proto::operations_of(**map);
+    if (const auto it = going.find(attempt); it != going.end() && it->second != proto::OpKind::replace)
+      return FoundAttempt{.table = name, .kind = it->second};
     for (const auto& e : (*map)->ended)
-      if (e.attempt == attempt) return FoundAttempt{.table = name, .ended = true};
+      if (e.attempt == attempt)
+        return FoundAttempt{
+            .table = name, .kind = e.was_merged() ? proto::OpKind::merge : proto::OpKind::split, .ended = true};
   }
   for (const auto& name : tables) {
     TRY_ASSIGN(const auto past, past_attempt(cluster, attempt, name));
     if (past) return *past;
   }
-  return base::fail(Code::not_found,
-                    "no table has a split " + to_string(attempt) + ": it was finished or aborted more than a day ago");
+  return base::fail(Code::not_found, "no table has a split or merge " + to_string(attempt) +
+                                         ": it was finished or aborted more than a day ago");
 }
 
 }  // namespace cantle::splitter

@@ -16,6 +16,7 @@
 #include "lib/io/loop.h"
 #include "lib/io/signal.h"
 #include "lib/model/client_messages.h"
+#include "lib/proto/drivers.h"
 
 namespace cantle::splitter {
 
@@ -67,6 +68,8 @@ base::Result<const model::Partition*> find_partition(const model::Metadata& map,
 // for a day. not_found: nothing names it.
 struct FoundAttempt {
   std::string table;
+  // Of one that has neither ended nor been aborted.
+  proto::OpKind kind = proto::OpKind::split;
   bool ended = false;  // it is finished
   bool aborted = false;
 };

@@ -7,7 +7,6 @@
 #include "lib/client/op_driver.h"
 #include "lib/daemon/duration.h"
 #include "lib/io/timer.h"
-#include "lib/proto/split_driver.h"
 #include "lib/rpc/peer.h"
 #include "lib/wire/codec.h"
 
@@ -104,8 +103,8 @@ std::string_view to_string(DriveEnd end) {
   return "?";
 }
 
-base::Result<Driven> drive(Cluster& cluster, const std::string& table, const model::AttemptId& attempt,
-                           const DriveOptions& options) {
+base::Result<Driven> drive(Cluster& cluster, const std::string& table, proto::OpKind kind,
+                           const model::AttemptId& attempt, const DriveOptions& options) {
   base::Duration limit = kForEver;
   if (!options.timeout.empty()) {
     TRY_ASSIGN(limit, daemon::parse_duration(options.timeout));
@@ -115,12 +114,12 @@ base::Result<Driven> drive(Cluster& cluster, const std::string& table, const mod
   std::optional<driver::Ended> ended;
   Progress progress(cluster, attempt, options.progress);
   client::OpDriverOptions how;
-  how.what = "split";
+  how.what = proto::op_name(kind);
   how.who = client::this_process();
   how.drive = options.drive || options.abort;
   how.without_task = options.abort;
   const auto began = loop.refresh_now();
-  client::OpDriver op(loop, cluster.md(), table, attempt, std::make_unique<proto::SplitDriver>(attempt), how,
+  client::OpDriver op(loop, cluster.md(), table, attempt, proto::make_driver(kind, attempt), how,
                       {.on_waiting = [&](const driver::Waiting& w) { progress.waiting(w); },
                        .on_ended = [&](const driver::Ended& e) { ended = e; },
                        .on_world = [&](const proto::World& w) { progress.world(w); }});

@@ -1,11 +1,11 @@
-// Drive: follows one split to its end, driving it unless told only to look, and tells people how it goes.
+// Drive: follows one split or merge to its end, driving it unless told only to look, and tells people how it goes.
 #pragma once
 
 #include <optional>
 #include <string>
 
 #include "cmd/splitter/cluster.h"
-#include "lib/proto/driver.h"
+#include "lib/proto/drivers.h"
 
 namespace cantle::splitter {
 
@@ -22,9 +22,9 @@ struct Driven {
   std::string reason;
   double seconds = 0;
 };
-// Until the split ends, the timeout, or SIGINT or SIGTERM, which detach: it goes on without us.
-base::Result<Driven> drive(Cluster& cluster, const std::string& table, const model::AttemptId& attempt,
-                           const DriveOptions& options);
+// Until the operation ends, the timeout, or SIGINT or SIGTERM, which detach: it goes on without us.
+base::Result<Driven> drive(Cluster& cluster, const std::string& table, proto::OpKind kind,
+                           const model::AttemptId& attempt, const DriveOptions& options);
 
 std::string_view to_string(DriveEnd end);
 

@@ -1,4 +1,4 @@
-// splitter: chooses split points; starts, follows, resumes and aborts splits.
+// splitter: chooses split points; starts, follows, resumes and aborts splits and merges.
 #include <CLI/CLI.hpp>
 
 #include "cmd/splitter/verbs.h"
@@ -19,7 +19,7 @@ void add_choice(CLI::App* sub, SplitFlags& f) {
   sub->add_option("--data-dir", f.data_dir, "Sample this data directory of this host instead of asking a server");
   sub->add_option("--index-dir", f.index_dir, "Its index, if that is elsewhere");
 }
-void add_following(CLI::App* sub, SplitFlags& f) {
+void add_following(CLI::App* sub, FollowFlags& f) {
   sub->add_flag("--dry-run", f.dry_run, "Say what would be done, and do nothing");
   sub->add_flag("--no-wait", f.no_wait, "Begin it and leave the rest to the metadata servers");
   sub->add_flag("--progress", f.progress, "Say what it waits for, also where stderr is no terminal");
@@ -27,7 +27,7 @@ void add_following(CLI::App* sub, SplitFlags& f) {
 }
 CLI::App* add_attempt(CLI::App& app, AttemptFlags& f, const char* name, const char* says) {
   auto* sub = app.add_subcommand(name, says);
-  sub->add_option("attempt", f.attempt, "Id of the attempt, as split and status print it")->required();
+  sub->add_option("attempt", f.attempt, "Id of the attempt, as split, merge and status print it")->required();
   sub->add_option("--table", f.table, "Where to look; default: in every table");
   sub->add_option("--timeout", f.timeout, "How long to wait (5s, 2m); default: until it ends");
   sub->add_flag("--progress", f.progress, "Say what it waits for, also where stderr is no terminal");
@@ -38,12 +38,13 @@ CLI::App* add_attempt(CLI::App& app, AttemptFlags& f, const char* name, const ch
 }  // namespace
 
 int main(int argc, char** argv) {
-  CLI::App app("Split a partition of a table into two, while it is in use.");
+  CLI::App app("Split a partition of a table into two, or merge two into one, while they are in use.");
   daemon::GlobalFlags global;
   global.log_level = "warn";  // what a person typed is answered, not logged
   daemon::add_global_flags(app, global);
   app.require_subcommand(1);
   SplitFlags f;
+  MergeFlags m;
   AttemptFlags a;
   std::string table;
 
@@ -60,17 +61,25 @@ int main(int argc, char** argv) {
   apply->add_option("file", f.file, "The plan; - for stdin")->required();
   add_following(apply, f);
   apply->footer("example: splitter apply FILE");
-  auto* status = app.add_subcommand("status", "List the splits in progress, and whom they wait for");
+  auto* merge = app.add_subcommand("merge", "Merge two neighbours on the same servers, and wait until it is done");
+  merge->add_option("table", m.table, "Table")->required();
+  merge->add_option("low", m.low, "One of the two: an id, at least four digits of one, a region number, or key:KEY")
+      ->required();
+  merge->add_option("high", m.high, "The other one")->required();
+  add_following(merge, m);
+  merge->footer("Ctrl-C detaches: the merge goes on.\nexample: splitter merge packages key:libc6 key:libm");
+  auto* status = app.add_subcommand("status", "List the splits and merges in progress, and whom they wait for");
   status->add_option("table", table, "Only of this table");
   status->footer("example: splitter status --json");
-  auto* wait = add_attempt(app, a, "wait", "Wait until a split ends, whoever drives it");
-  auto* resume = add_attempt(app, a, "resume", "Drive a split that nobody drives, and wait until it ends");
-  auto* abort = add_attempt(app, a, "abort", "Go back to the unsplit partition; possible until the split is finished");
+  auto* wait = add_attempt(app, a, "wait", "Wait until a split or merge ends, whoever drives it");
+  auto* resume = add_attempt(app, a, "resume", "Drive a split or merge that nobody drives, and wait until it ends");
+  auto* abort = add_attempt(app, a, "abort", "Go back to what was; possible until the split or merge is finished");
 
   return daemon::run(app, argc, argv, global, [&]() -> base::Result<int> {
     if (split->parsed()) return splitter::split(global, f);
     if (plan->parsed()) return splitter::plan(global, f);
     if (apply->parsed()) return splitter::apply(global, f);
+    if (merge->parsed()) return splitter::merge(global, m);
     if (status->parsed()) return splitter::status(global, table);
     if (wait->parsed()) return splitter::wait(global, a);
     if (resume->parsed()) return splitter::resume(global, a);

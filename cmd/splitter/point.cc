@@ -147,6 +147,9 @@ base::Status check_parent(const model::Partition& p) {
   if (p.split)
     return base::fail(Code::conflict, name_of(p) + " is being split already, attempt " + to_string(p.split->attempt) +
                                           " (splitter status)");
+  if (p.merge)
+    return base::fail(Code::conflict,
+                      name_of(p) + " is being merged, attempt " + to_string(p.merge->attempt) + " (splitter status)");
   if (!p.moves.empty())
     return base::fail(Code::conflict, "a replica of " + name_of(p) + " is being replaced; split it when that is done");
   if (p.state != model::PartitionState::active) return base::fail(Code::conflict, name_of(p) + " is not active");

@@ -9,15 +9,19 @@
 
 namespace cantle::splitter {
 
-struct SplitFlags {
+// Of what is begun: how it is followed.
+struct FollowFlags {
+  bool dry_run = false, no_wait = false, progress = false;
+  std::string timeout;  // how long to wait; empty: for ever
+};
+
+struct SplitFlags : FollowFlags {
   std::string table, partition;
   std::string at;                      // a key, %XX for a byte; empty: the median by bytes
   std::vector<std::string> low, high;  // servers in slot order; empty: the parent's
   std::string data_dir;                // sample here instead of asking a server
   std::string index_dir;
-  bool dry_run = false, no_wait = false, progress = false;
-  std::string timeout;  // how long to wait; empty: for ever
-  std::string file;     // apply: the plan
+  std::string file;  // apply: the plan
 };
 
 // The split as it would be committed: checked as far as it can be checked before. Refusals

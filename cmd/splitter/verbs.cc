@@ -13,6 +13,7 @@
 #include "lib/daemon/json.h"
 #include "lib/daemon/output.h"
 #include "lib/io/timer.h"
+#include "lib/proto/merge_driver.h"
 #include "lib/proto/split_driver.h"
 
 namespace cantle::splitter {
@@ -29,13 +30,15 @@ constexpr base::Duration kSaySlow = std::chrono::seconds(2);
 
 // --- What is printed -----------------------------------------------------------------------------------
 
+using Members = std::vector<std::pair<std::string, Cell>>;
+
 std::string servers_text(const model::ops::NewChild& child) {
   std::string text;
   for (const auto& a : child.assignments) text += (text.empty() ? "" : ",") + a.server.name;
   return text;
 }
 
-std::vector<std::pair<std::string, Cell>> about(const client::SplitPlan& plan) {
+Members about(const client::SplitPlan& plan) {
   return {{"table", plan.table},
           {"partition", to_string(plan.split.partition)},
           {"attempt", to_string(plan.split.attempt)},
@@ -48,24 +51,61 @@ std::vector<std::pair<std::string, Cell>> about(const client::SplitPlan& plan) {
           {"base_txnseq", plan.base_txnseq.value}};
 }
 
+Members about(const MergePlan& plan) {
+  return {{"table", plan.table},
+          {"low", to_string(plan.merge.low)},
+          {"high", to_string(plan.merge.high)},
+          {"attempt", to_string(plan.merge.attempt)},
+          {"target", to_string(plan.merge.target.id)},
+          {"begin", daemon::Bytes{plan.interval.begin}},
+          {"end", daemon::Bytes{plan.interval.end}},
+          {"servers", servers_text(plan.merge.target)},
+          {"base_txnid", to_string(plan.base)},
+          {"base_txnseq", plan.base_txnseq.value}};
+}
+
+// What is to be begun.
+struct Planned {
+  std::string table;
+  model::AttemptId attempt;
+  proto::OpKind kind = proto::OpKind::split;
+  model::Operation operation;
+  std::optional<model::TxnId> base;  // only on exactly this map
+  Members about;
+};
+Planned planned(const client::SplitPlan& plan, bool strict) {
+  return {plan.table,
+          plan.split.attempt,
+          proto::OpKind::split,
+          plan.split,
+          strict ? std::optional(plan.base) : std::nullopt,
+          about(plan)};
+}
+Planned planned(const MergePlan& plan) {
+  return {plan.table, plan.merge.attempt, proto::OpKind::merge, plan.merge, std::nullopt, about(plan)};
+}
+
 void say(const char* format, const std::string& a, const std::string& b = {}) {
   std::fprintf(stderr, format, a.c_str(), b.c_str());
 }
 
-base::Result<int> report(const daemon::GlobalFlags& global, std::vector<std::pair<std::string, Cell>> members,
-                         const Driven& driven, const std::string& attempt) {
+base::Result<int> report(const daemon::GlobalFlags& global, Members members, const Driven& driven,
+                         const std::string& attempt, proto::OpKind kind) {
+  const std::string what(proto::op_name(kind));
   members.emplace_back("outcome", std::string(to_string(driven.end)));
   members.emplace_back("seconds", driven.seconds);
   daemon::print_object(global.format, members);
   switch (driven.end) {
     case DriveEnd::done: return daemon::kExitDone;
-    case DriveEnd::aborted: say("the split was aborted: %s\n", driven.reason); return daemon::kExitFailed;
-    case DriveEnd::failed: say("the split failed: %s\n", driven.reason); return daemon::kExitFailed;
+    case DriveEnd::aborted: say("the %s was aborted: %s\n", what, driven.reason); return daemon::kExitFailed;
+    case DriveEnd::failed: say("the %s failed: %s\n", what, driven.reason); return daemon::kExitFailed;
     case DriveEnd::detached:
-      say("detached; the split goes on: splitter wait %s, or splitter abort %s\n", attempt, attempt);
+      say("detached; the %s goes on: ", what);
+      say("splitter wait %s, or splitter abort %s\n", attempt, attempt);
       return daemon::kExitTemporary;
     case DriveEnd::timed_out:
-      say("not finished in time; the split goes on: splitter wait %s, or splitter abort %s\n", attempt, attempt);
+      say("not finished in time; the %s goes on: ", what);
+      say("splitter wait %s, or splitter abort %s\n", attempt, attempt);
       return daemon::kExitTemporary;
   }
   return daemon::kExitFailed;
@@ -88,12 +128,12 @@ base::Result<model::MdChangeReply> commit(Cluster& cluster, const client::Change
   return base::fail(Code::outcome_unknown, stopped ? "interrupted" : "no answer in time");
 }
 
-base::Result<int> begin(Cluster& cluster, const SplitFlags& flags, const client::SplitPlan& plan, bool strict) {
-  const std::string attempt = to_string(plan.split.attempt);
+base::Result<int> begin(Cluster& cluster, const FollowFlags& flags, const Planned& plan) {
+  const std::string attempt = to_string(plan.attempt);
   client::ChangeSpec spec;
   spec.table = plan.table;
-  spec.operations = {plan.split};
-  if (strict) spec.base = plan.base;
+  spec.operations = {plan.operation};
+  if (plan.base) spec.base = *plan.base;
   base::Duration limit = kChangeTimeout;
   if (!flags.timeout.empty()) {
     TRY_ASSIGN(const auto wanted, daemon::parse_duration(flags.timeout));
@@ -102,17 +142,18 @@ base::Result<int> begin(Cluster& cluster, const SplitFlags& flags, const client:
   auto committed = commit(cluster, spec, limit);
   if (!committed && committed.error().code == Code::outcome_unknown)
     say("it may have begun: splitter wait %s tells\n", attempt);
-  if (!committed) return base::fail(std::move(committed).error().wrap("beginning the split"));
+  if (!committed)
+    return base::fail(std::move(committed).error().wrap("beginning the " + std::string(proto::op_name(plan.kind))));
   if (flags.no_wait) {
-    auto members = about(plan);
+    auto members = plan.about;
     members.emplace_back("outcome", std::string("begun"));
     daemon::print_object(cluster.flags().format, members);
     say("begun, attempt %s; splitter wait follows it\n", attempt);
     return daemon::kExitDone;
   }
   TRY_ASSIGN(const auto driven,
-             drive(cluster, plan.table, plan.split.attempt, {true, false, flags.progress, flags.timeout}));
-  return report(cluster.flags(), about(plan), driven, attempt);
+             drive(cluster, plan.table, plan.kind, plan.attempt, {true, false, flags.progress, flags.timeout}));
+  return report(cluster.flags(), plan.about, driven, attempt, plan.kind);
 }
 
 base::Result<model::AttemptId> parse_attempt(const std::string& text) {
@@ -128,19 +169,24 @@ base::Result<int> follow(const daemon::GlobalFlags& global, const AttemptFlags& 
   Cluster cluster(global);
   TRY(cluster.connect());
   TRY_ASSIGN(const auto found, find_attempt(cluster, attempt, flags.table));
-  std::vector<std::pair<std::string, Cell>> members{{"table", found.table}, {"attempt", to_string(attempt)}};
-  if (aborts && found.ended) return base::fail(Code::conflict, "the split is finished: it cannot be aborted any more");
-  if (found.ended) return report(global, std::move(members), {DriveEnd::done, "", 0}, to_string(attempt));
-  if (found.aborted && !aborts)
-    return report(global, std::move(members), {DriveEnd::aborted, "some time ago", 0}, to_string(attempt));
+  Members members{{"table", found.table}, {"attempt", to_string(attempt)}};
+  const std::string what(proto::op_name(found.kind));
+  if (aborts && found.ended)
+    return base::fail(Code::conflict, "the " + what + " is finished: it cannot be aborted any more");
+  const auto tell = [&](const Driven& driven) {
+    return report(global, std::move(members), driven, to_string(attempt), found.kind);
+  };
+  if (found.ended) return tell({DriveEnd::done, "", 0});
+  if (found.aborted && !aborts) return tell({DriveEnd::aborted, "some time ago", 0});
   Driven driven{DriveEnd::aborted, "", 0};
   if (!found.aborted) {
-    TRY_ASSIGN(driven, drive(cluster, found.table, attempt, {drives, aborts, flags.progress, flags.timeout}));
+    TRY_ASSIGN(driven,
+               drive(cluster, found.table, found.kind, attempt, {drives, aborts, flags.progress, flags.timeout}));
   }
-  if (!aborts) return report(global, std::move(members), driven, to_string(attempt));
+  if (!aborts) return tell(driven);
   if (driven.end == DriveEnd::done)
-    return base::fail(Code::conflict, "the split was finished before it could be aborted");
-  if (driven.end != DriveEnd::aborted) return report(global, std::move(members), driven, to_string(attempt));
+    return base::fail(Code::conflict, "the " + what + " was finished before it could be aborted");
+  if (driven.end != DriveEnd::aborted) return tell(driven);
   members.emplace_back("outcome", std::string("aborted"));
   members.emplace_back("seconds", driven.seconds);
   daemon::print_object(global.format, members);
@@ -152,23 +198,34 @@ base::Result<int> follow(const daemon::GlobalFlags& global, const AttemptFlags& 
 struct Going {
   std::string phase, waits_for;
 };
+
+std::string names_of(const std::vector<model::ServerId>& servers) {
+  std::string text;
+  for (const auto& s : servers) text += (text.empty() ? "" : ",") + s.name;
+  return text;
+}
+
 // Of a quorum table: whose cut it waits for.
-Going where_it_stands(const model::Partition& p, const std::optional<model::Government>& government) {
-  if (p.split->phase == model::SplitPhase::barrier) return {"begun", ""};
-  if (!government) return {"cutting", ""};
-  if (government->cut && government->cut->attempt == p.split->attempt) return {"cut", ""};
-  const auto* leader = model::find_voter(government->voters, government->leader);
-  return {"cutting", leader != nullptr ? leader->server.name : ""};
+Going where_cuts_stand(const model::Partition& p, const model::AttemptId& attempt, const proto::World& world) {
+  if (p.split && p.split->phase == model::SplitPhase::barrier) return {"begun", ""};
+  std::vector<model::ServerId> leaders;
+  bool cut = true;
+  for (const auto* each : proto::partitions_of(*world.map, attempt)) {
+    const auto seen = world.governments.find(each->id);
+    const auto* government = seen != world.governments.end() ? &seen->second.government : nullptr;
+    if (government != nullptr && government->cut && government->cut->attempt == attempt) continue;
+    cut = false;
+    const auto* leader = government ? model::find_voter(government->voters, government->leader) : nullptr;
+    if (leader != nullptr) leaders.push_back(leader->server);
+  }
+  return {cut ? "cut" : "cutting", names_of(leaders)};
 }
 
 Going where_it_stands(const model::Partition& p, const proto::World& world) {
   Going out;
-  const auto name_all = [&](const std::vector<model::ServerId>& servers) {
-    for (const auto& s : servers) out.waits_for += (out.waits_for.empty() ? "" : ",") + s.name;
-  };
   if (p.split->phase == model::SplitPhase::barrier) {
     out.phase = "barrier";
-    name_all(split_barrier_waits_for(p, world));
+    out.waits_for = names_of(split_barrier_waits_for(p, world));
     return out;
   }
   out.phase = "filling";
@@ -180,8 +237,24 @@ Going where_it_stands(const model::Partition& p, const proto::World& world) {
           std::find(unready.begin(), unready.end(), a.server) == unready.end())
         unready.push_back(a.server);
   }
-  name_all(unready);
+  out.waits_for = names_of(unready);
   return out;
+}
+
+base::Result<proto::World> world_of(Cluster& cluster, const std::string& table, MapPtr map) {
+  proto::World world;
+  world.map = std::move(map);
+  TRY_ASSIGN(world.live, cluster.live());
+  TRY_ASSIGN(world.observed, cluster.observed(table));
+  const auto d = coord::distribution(world.map->keyspace, table);
+  for (const auto& [attempt, kind] : proto::operations_of(*world.map))
+    for (const auto& [id, region] : proto::governed_by(*world.map, attempt)) {
+      const auto node = cluster.coord().get(cluster.layout().government(d, region));
+      if (!node) continue;  // it waits for it, and says so
+      if (auto government = coord::parse_government(node->value))
+        world.governments[id] = {std::move(*government), node->stat.version};
+    }
+  return world;
 }
 
 }  // namespace
@@ -204,7 +277,16 @@ base::Result<int> split(const daemon::GlobalFlags& global, const SplitFlags& fla
   Cluster cluster(global);
   TRY(cluster.connect());
   TRY_ASSIGN(const auto made, make_plan(cluster, flags));
-  if (!flags.dry_run) return begin(cluster, flags, made, false);
+  if (!flags.dry_run) return begin(cluster, flags, planned(made, false));
+  daemon::print_object(global.format, about(made));
+  return daemon::kExitDone;
+}
+
+base::Result<int> merge(const daemon::GlobalFlags& global, const MergeFlags& flags) {
+  Cluster cluster(global);
+  TRY(cluster.connect());
+  TRY_ASSIGN(const auto made, make_merge(cluster, flags));
+  if (!flags.dry_run) return begin(cluster, flags, planned(made));
   daemon::print_object(global.format, about(made));
   return daemon::kExitDone;
 }
@@ -235,7 +317,7 @@ base::Result<int> apply(const daemon::GlobalFlags& global, const SplitFlags& fla
     daemon::print_object(global.format, about(*made));
     return daemon::kExitDone;
   }
-  return begin(cluster, flags, *made, true);
+  return begin(cluster, flags, planned(*made, true));
 }
 
 base::Result<int> status(const daemon::GlobalFlags& global, const std::string& table) {
@@ -245,29 +327,26 @@ base::Result<int> status(const daemon::GlobalFlags& global, const std::string& t
   if (table.empty()) {
     TRY_ASSIGN(tables, cluster.tables());
   }
-  daemon::Printer out(global.format,
-                      {"attempt", "table", "partition", "point", "phase", "since", "driver", "waits_for"});
+  daemon::Printer out(global.format, {"attempt", "table", "partition", "point", "phase", "since", "driver", "waits_for",
+                                      "what", "neighbour"});
   for (const auto& name : tables) {
     auto map = cluster.map(name);
     if (!map && table.empty() && map.error().code == Code::no_such_table) continue;
     if (!map) return base::fail(std::move(map).error());
-    proto::World world;
-    world.map = *map;
-    TRY_ASSIGN(world.live, cluster.live());
-    TRY_ASSIGN(world.observed, cluster.observed(name));
+    TRY_ASSIGN(const auto world, world_of(cluster, name, *map));
     for (const auto& p : (*map)->partitions) {
-      if (!p.split) continue;
-      std::optional<model::Government> government;
-      const auto d = coord::distribution((*map)->keyspace, name);
-      const bool quorum = (*map)->replication == model::Replication::quorum;
-      if (const auto node = cluster.coord().get(cluster.layout().government(d, p.region)); quorum && node)
-        if (auto parsed = coord::parse_government(node->value)) government = std::move(*parsed);
-      const auto going = quorum ? where_it_stands(p, government) : where_it_stands(p, world);
-      const auto task = cluster.coord().get(cluster.layout().op_task(p.split->attempt));
+      if (!p.split && !(p.merge && p.merge->low == p.id)) continue;
+      const auto attempt = p.split ? p.split->attempt : p.merge->attempt;
+      const auto going = (*map)->replication == model::Replication::quorum ? where_cuts_stand(p, attempt, world)
+                                                                           : where_it_stands(p, world);
+      const auto task = cluster.coord().get(cluster.layout().op_task(attempt));
       const auto driver = task ? coord::parse_task(task->value) : base::Result<coord::Task>(base::fail(task.error()));
-      out.row({to_string(p.split->attempt), name, to_string(p.id), daemon::Bytes{p.split->point}, going.phase,
-               p.split->since.value, driver ? Cell(driver->driver) : Cell(daemon::Missing{}),
-               going.waits_for.empty() ? Cell(daemon::Missing{}) : Cell(going.waits_for)});
+      out.row({to_string(attempt), name, to_string(p.id),
+               p.split ? Cell(daemon::Bytes{p.split->point}) : Cell(daemon::Missing{}), going.phase,
+               p.split ? p.split->since.value : p.merge->since.value,
+               driver ? Cell(driver->driver) : Cell(daemon::Missing{}),
+               going.waits_for.empty() ? Cell(daemon::Missing{}) : Cell(going.waits_for), p.split ? "split" : "merge",
+               p.merge ? Cell(to_string(p.merge->high)) : Cell(daemon::Missing{})});
     }
   }
   out.flush();

@@ -1,6 +1,7 @@
 // The verbs of splitter; each returns its exit status.
 #pragma once
 
+#include "cmd/splitter/neighbours.h"
 #include "cmd/splitter/point.h"
 #include "lib/daemon/app.h"
 
@@ -15,6 +16,7 @@ struct AttemptFlags {
 
 base::Result<int> plan(const daemon::GlobalFlags& global, const SplitFlags& flags);
 base::Result<int> split(const daemon::GlobalFlags& global, const SplitFlags& flags);
+base::Result<int> merge(const daemon::GlobalFlags& global, const MergeFlags& flags);
 base::Result<int> apply(const daemon::GlobalFlags& global, const SplitFlags& flags);
 base::Result<int> status(const daemon::GlobalFlags& global, const std::string& table);
 base::Result<int> wait(const daemon::GlobalFlags& global, const AttemptFlags& flags);

@@ -10,6 +10,7 @@
 #include "lib/coord/path.h"
 #include "lib/daemon/duration.h"
 #include "lib/daemon/json.h"
+#include "lib/proto/merge_driver.h"
 #include "lib/proto/split_driver.h"
 
 namespace cantle::zkctl {
@@ -47,7 +48,7 @@ std::string what_state_allows(model::PartitionState state) {
     case model::PartitionState::creating: return "It is being created: neither read nor written yet.";
     case model::PartitionState::active: return "It is active.";
     case model::PartitionState::splitting: return "It is being split; until that is done it answers reads.";
-    case model::PartitionState::merging: return "It is being merged.";
+    case model::PartitionState::merging: return "It is being merged with its neighbour.";
   }
   return "";
 }
@@ -189,6 +190,22 @@ void tell_child(Story& story, const char* name, const model::Partition& parent, 
   story.say(line.substr(0, line.size() - 1) + ".");
 }
 
+// What two are merged into.
+void tell_target(Story& story, const model::Merge& merge, const proto::World& world) {
+  std::string line = "  It will be region " + to_string(merge.target.region) + ":";
+  const auto ready = proto::holders_of_both(merge, world);
+  for (const auto& a : merge.target.assignments) {
+    const bool has = std::find(ready.begin(), ready.end(), a.id) != ready.end();
+    line += " " + a.server.name + (has ? " has both cuts;" : " is not known to have both cuts;");
+  }
+  story.say(line.substr(0, line.size() - 1) + ".");
+}
+
+void tell_what_it_makes(Story& story, const model::Partition& p, const proto::World& world) {
+  if (p.split) tell_child(story, "low", p, p.split->low, world), tell_child(story, "high", p, p.split->high, world);
+  if (p.merge) tell_target(story, *p.merge, world);
+}
+
 struct Found {
   MapPtr map;
   const model::Partition* partition = nullptr;
@@ -199,7 +216,7 @@ base::Result<int> tell_partition(Tool& tool, const Found& found, const std::stri
   TRY_ASSIGN(const auto nodes, tool.nodes());
   TRY_ASSIGN(const auto world, world_of(tool, found.map->name, timeout));
   const auto* now = world.map->find(p.id);  // the newest map may have ended it meanwhile
-  if (!now) return fail(Code::conflict, "partition " + to_string(p.id) + " has just been split: ask again");
+  if (!now) return fail(Code::conflict, "partition " + to_string(p.id) + " has just been split or merged: ask again");
   Story story("partition", to_string(p.id));
   if (!about.empty()) story.say(about);
   story.say("Partition " + to_string(now->id) + " is region " + to_string(now->region) + " of table " +
@@ -216,9 +233,8 @@ base::Result<int> tell_partition(Tool& tool, const Found& found, const std::stri
   tell_pushers(story, *now, partds);
   TRY_ASSIGN(const auto operations, all_operations(tool, timeout));
   for (const auto& op : operations)
-    if (op.partition == now->id) tell_operation(story, op, world);
-  if (now->split)
-    tell_child(story, "low", *now, now->split->low, world), tell_child(story, "high", *now, now->split->high, world);
+    if (op.partition == now->id || (now->merge && now->merge->attempt == op.attempt)) tell_operation(story, op, world);
+  tell_what_it_makes(story, *now, world);
   return story.print(tool.format());
 }
 
@@ -233,6 +249,20 @@ base::Result<std::vector<MapPtr>> maps_of(Tool& tool, base::Duration timeout) {
   return maps;
 }
 
+// An attempt of which both partitions have ended, or are known of at least in part.
+int tell_merged(Tool& tool, const model::Metadata& map, const model::EndedPartition& e) {
+  std::string regions;
+  for (const auto* x : model::find_merged(map, e.into))
+    regions += (regions.empty() ? "" : " and ") + to_string(x->region);
+  const auto* target = map.find(e.into);
+  return Story("operation", to_string(e.attempt))
+      .say("Attempt " + to_string(e.attempt) + " merged region " + regions + " of table " + map.name + " into " +
+           (target ? "region " + to_string(target->region) : "partition " + to_string(e.into)) +
+           "; it was finished in txnseq " + to_string(e.at) + ".")
+      .say("It is remembered until every server that held the two has joined its copies.")
+      .print(tool.format());
+}
+
 base::Result<int> tell_attempt(Tool& tool, const model::AttemptId& attempt, base::Duration timeout) {
   TRY_ASSIGN(const auto operations, all_operations(tool, timeout));
   for (const auto& op : operations) {
@@ -243,14 +273,14 @@ base::Result<int> tell_attempt(Tool& tool, const model::AttemptId& attempt, base
               " of table " + op.table + ".");
     tell_operation(story, op, world);
     const auto* p = world.map->find(op.partition);
-    if (p && p->split)
-      tell_child(story, "low", *p, p->split->low, world), tell_child(story, "high", *p, p->split->high, world);
+    if (p) tell_what_it_makes(story, *p, world);
     return story.print(tool.format());
   }
   TRY_ASSIGN(const auto maps, maps_of(tool, timeout));
   for (const auto& map : maps)
     for (const auto& e : map->ended) {
       if (e.attempt != attempt) continue;
+      if (e.was_merged()) return tell_merged(tool, *map, e);
       return Story("operation", to_string(attempt))
           .say("Attempt " + to_string(attempt) + " split region " + to_string(e.region) + " of table " + map->name +
                " at \"" + base::escape(e.point) + "\"; it was finished in txnseq " + to_string(e.at) + ".")
@@ -276,6 +306,9 @@ base::Result<std::optional<int>> tell_former(Tool& tool, const model::PartitionI
       if (node->has_children)
         story.say("It was split at \"" + base::escape(node->split) + "\" into regions " + to_string(node->left) +
                   " and " + to_string(node->right) + ". zkctl tree " + t.name + " shows what became of them.");
+      if (node->has_target && node->state == coord::RegionState::merged)
+        story.say("It was merged into region " + to_string(node->into) + ". zkctl tree " + t.name +
+                  " shows what became of that.");
       return std::optional(story.print(tool.format()));
     }
   }
@@ -285,9 +318,11 @@ base::Result<std::optional<int>> tell_former(Tool& tool, const model::PartitionI
 base::Result<int> tell_ended(Tool& tool, const model::Metadata& map, const model::EndedPartition& e) {
   Story story("partition", to_string(e.id));
   story.say("Partition " + to_string(e.id) + " was region " + to_string(e.region) + " of table " + map.name + ", " +
-            to_string(e.interval) + ". It was split at \"" + base::escape(e.point) + "\" in txnseq " + to_string(e.at) +
-            ".");
-  story.say("Its children are " + to_string(e.low) + " and " + to_string(e.high) + ".");
+            to_string(e.interval) + ". It was " +
+            (e.was_merged() ? "merged" : "split at \"" + base::escape(e.point) + "\"") + " in txnseq " +
+            to_string(e.at) + ".");
+  story.say(e.was_merged() ? "It is a part of partition " + to_string(e.into) + " now."
+                           : "Its children are " + to_string(e.low) + " and " + to_string(e.high) + ".");
   std::vector<ServerId> waits;
   TRY_ASSIGN(const auto world, world_of(tool, map.name, std::chrono::seconds(5)));
   for (const auto& a : e.parent_assignments) {
@@ -295,7 +330,8 @@ base::Result<int> tell_ended(Tool& tool, const model::Metadata& map, const model
     if (it == world.observed.end() || it->second < e.at) waits.push_back(a.server);
   }
   if (!waits.empty())
-    story.say("It is remembered for " + join(waits, ", ") + ", which may still have to divide a copy of it.");
+    story.say("It is remembered for " + join(waits, ", ") + ", which may still have to " +
+              (e.was_merged() ? "join" : "divide") + " a copy of it.");
   return story.print(tool.format());
 }
 
@@ -397,7 +433,7 @@ base::Result<int> tell_table(Tool& tool, const std::string& name, base::Duration
   bool any = false;
   for (const auto& op : operations)
     if (op.table == name) tell_operation(story.say("Region " + to_string(op.region) + ":"), op, world), any = true;
-  if (!any) story.say("No split and no replacement is under way in it.");
+  if (!any) story.say("No split, no merge and no replacement is under way in it.");
   return story.print(tool.format());
 }
 

@@ -56,7 +56,8 @@ void Fsck::check_held(const NodeEntry& node, const model::StatusTable& held, con
                        to_string(partition->interval));
     // Old tenures and parents that have ended are kept until they have been proved; they must not be served.
     const bool child = std::any_of(map.partitions.begin(), map.partitions.end(), [&](const model::Partition& q) {
-      return q.split && (q.split->low.id == p.id || q.split->high.id == p.id);
+      return (q.split && (q.split->low.id == p.id || q.split->high.id == p.id)) ||
+             (q.merge && q.merge->target.id == p.id);
     });
     if (!a && !child && p.state == "serving")
       found(where, "serves region " + to_string(p.region) + ", which METADATA does not give it");

@@ -98,15 +98,17 @@ void Fsck::check_metadata_servers(const TableEntry& table) {
 namespace {
 
 bool is_past(coord::RegionState state) {
-  return state == coord::RegionState::split || state == coord::RegionState::aborted;
+  return state == coord::RegionState::split || state == coord::RegionState::merged ||
+         state == coord::RegionState::aborted;
 }
 
 // While METADATA names a partition that has ended, it does not say whose child that was, nor the regions of children
 // that have gone meanwhile: about these it implies nothing.
 coord::RegionNode implied(coord::RegionNode should, const coord::RegionNode& is) {
-  if (should.state != coord::RegionState::split) return should;
+  if (should.state != coord::RegionState::split && should.state != coord::RegionState::merged) return should;
   should.has_parent = is.has_parent;
   should.parent = is.parent;
+  if (!should.has_target) should.has_target = is.has_target, should.into = is.into;
   if (should.has_children) return should;
   should.has_children = is.has_children;
   should.left = is.left;
@@ -123,6 +125,8 @@ std::string differs(const coord::RegionNode& is, const coord::RegionNode& should
   if (is.has_children != should.has_children || is.left != should.left || is.right != should.right ||
       is.split != should.split)
     return "its children are not those of METADATA";
+  if (is.has_target != should.has_target || is.into != should.into)
+    return "what it is merged into is not what METADATA says";
   return "it is not what METADATA implies";
 }
 

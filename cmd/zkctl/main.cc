@@ -63,10 +63,10 @@ void add_znode_verbs(CLI::App& app, Verbs& verbs, AllFlags& f) {
   init->add_flag("--if-missing", f.init.if_missing, "There may be one already");
   init->footer("example: zkctl init --coord file:///var/lib/cantle/coord");
 
-  auto* tree =
-      verbs.add(&app, "tree", "Show servers, tables and their regions, nested as they were split", f.tree, zkctl::tree);
+  auto* tree = verbs.add(&app, "tree", "Show servers, tables and their regions, nested as they were split and merged",
+                         f.tree, zkctl::tree);
   tree->add_option("table", f.tree.table, "Only this table");
-  tree->add_flag("--all", f.tree.all, "Also the regions of splits that were aborted");
+  tree->add_flag("--all", f.tree.all, "Also the regions of splits and merges that were aborted");
   tree->add_flag("--raw", f.tree.raw, "The bare znodes with the beginning of their values");
   tree->footer("example: zkctl tree packages");
 

@@ -40,13 +40,14 @@ struct Outcome {
 
 base::Status refuse_busy(const std::string& table, const model::Partition& p, const model::Assignment& from,
                          bool from_dead) {
-  if (!p.split && p.moves.empty()) {
+  if (!p.split && !p.merge && p.moves.empty()) {
     if (from_dead || from.state != model::AssignmentState::available || !model::being_filled(p)) return base::ok();
     return fail(Code::conflict, table + ", region " + to_string(p.region) +
                                     ": a replica is still being filled; wait for it (zkctl explain " + to_string(p.id) +
                                     ")");
   }
-  return fail(Code::conflict, table + ", region " + to_string(p.region) + ": a " + (p.split ? "split" : "replacement") +
+  const char* what = p.split ? "split" : p.merge ? "merge" : "replacement";
+  return fail(Code::conflict, table + ", region " + to_string(p.region) + ": a " + what +
                                   " is under way; wait for it (zkctl explain " + to_string(p.id) + ")");
 }
 
@@ -182,9 +183,6 @@ class Replacements {
   }
 
   void drive(Running& r) {
-    OpEntry op;
-    op.what = "replace";
-    op.attempt = r.step.attempt;
     client::OpDriverEvents events;
     events.on_waiting = [this, &r](const proto::driver::Waiting& w) {
       r.waits = w.why + (w.for_whom.empty() ? "" : " (for " + join(w.for_whom, ", ") + ")");
@@ -203,11 +201,12 @@ class Replacements {
                            done && cancel_ ? "it was final already" : e.reason});
     };
     client::OpDriverOptions options;
-    options.what = "replace";
+    options.what = proto::op_name(proto::OpKind::replace);
     options.who = client::this_process();
     options.without_task = cancel_;  // whoever drives it will see that it is cancelled
-    r.driver = std::make_unique<client::OpDriver>(tool_.loop(), md_, r.step.table, r.step.attempt, driver_of(op),
-                                                  options, std::move(events));
+    r.driver = std::make_unique<client::OpDriver>(tool_.loop(), md_, r.step.table, r.step.attempt,
+                                                  proto::make_driver(proto::OpKind::replace, r.step.attempt), options,
+                                                  std::move(events));
     r.driver->start();
     if (cancel_) r.driver->abort("an operator cancelled it");
   }

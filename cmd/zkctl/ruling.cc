@@ -67,7 +67,7 @@ std::vector<std::string> in_words(const Ruling& ruling) {
   if (ruling.government && ruling.government->cut)
     out.push_back("  Its log ends in the cut of attempt " + to_string(ruling.government->cut->attempt) + ", at LSN " +
                   to_string(ruling.government->cut->at.lsn) +
-                  ": writes and linearizable reads wait until the split is finished or aborted.");
+                  ": writes and linearizable reads wait until the split or merge is finished or aborted.");
   for (const auto& v : ruling.votes)
     out.push_back("  " + v.server.name + " has voted: it obeys nothing below epoch " + to_string(v.promise) +
                   ", its log ends at LSN " + to_string(v.token.lsn) + " of epoch " + to_string(v.token.epoch) +

@@ -249,6 +249,13 @@ void partition_json(daemon::Json& j, const model::Partition& p) {
     child_json(j, "high", p.split->high);
     j.end();
   }
+  if (p.merge) {
+    j.key("merge").object().member("attempt", to_string(p.merge->attempt));
+    j.member("low", to_string(p.merge->low)).member("high", to_string(p.merge->high));
+    j.member("since", p.merge->since.value);
+    child_json(j, "target", p.merge->target);
+    j.end();
+  }
   j.key("moves").array();
   for (const auto& m : p.moves)
     j.object()
@@ -279,8 +286,12 @@ std::string metadata_json(const model::Metadata& m, const model::TableConfig& co
   j.end().key("ended").array();
   for (const auto& e : m.ended) {
     j.object().member("partition", to_string(e.id)).member("region", e.region.value).bytes("begin", e.interval.begin);
-    j.bytes("end", e.interval.end).member("attempt", to_string(e.attempt)).bytes("point", e.point);
-    j.member("low", to_string(e.low)).member("high", to_string(e.high)).member("at", e.at.value).end();
+    j.bytes("end", e.interval.end).member("attempt", to_string(e.attempt));
+    if (e.was_merged())
+      j.member("into", to_string(e.into));
+    else
+      j.bytes("point", e.point).member("low", to_string(e.low)).member("high", to_string(e.high));
+    j.member("at", e.at.value).end();
   }
   return j.end().end().str();
 }
@@ -308,6 +319,11 @@ void print_partition(const model::Partition& p) {
       daemon::print_line(std::string("    ") + (child == &p.split->low ? "low  " : "high ") + to_string(child->id) +
                          "  region " + to_string(child->region) + "  " + servers_text(child->assignments));
   }
+  if (p.merge)
+    daemon::print_line("  merge " + to_string(p.merge->attempt) + " of " + to_string(p.merge->low) + " and " +
+                       to_string(p.merge->high) + " into " + to_string(p.merge->target.id) + "  region " +
+                       to_string(p.merge->target.region) + "  " + servers_text(p.merge->target.assignments) +
+                       ", since " + to_string(p.merge->since));
   for (const auto& m : p.moves)
     daemon::print_line("  move " + to_string(m.attempt) + "  " + to_string(m.from) + " -> " + to_string(m.to) +
                        (m.from_dead ? "  (the source is dead)" : "") + "  since " + to_string(m.since));
@@ -328,7 +344,8 @@ base::Result<int> cat_metadata(Tool& tool, const std::string& name) {
   for (const auto& p : map->partitions) print_partition(p);
   for (const auto& e : map->ended)
     daemon::print_line("ended " + to_string(e.id) + "  region " + to_string(e.region) + "  at txnseq " +
-                       to_string(e.at) + "  into " + to_string(e.low) + " " + to_string(e.high));
+                       to_string(e.at) + "  into " +
+                       (e.was_merged() ? to_string(e.into) : to_string(e.low) + " " + to_string(e.high)));
   return daemon::kExitDone;
 }
 

@@ -1,5 +1,6 @@
-// tree: the cluster as one picture, regions nested under the regions they were split from; or the bare znodes.
-// The children of a split that was aborted stay there for ever: they are drawn with --all only.
+// tree: the cluster as one picture, regions nested under the regions they were split or merged from (under the lower
+// one of two); or the bare znodes. What a split or a merge that was aborted was to make stays there for ever: they are
+// drawn with --all only.
 #include <functional>
 #include <set>
 
@@ -72,6 +73,9 @@ class RegionTree {
                        std::string(coord::region_state_name(node.state)) +
                        (shown ? "  " + interval_text(shown->begin, shown->end) : "");
     if (node.has_children) line += "  split at \"" + base::escape(node.split) + "\"";
+    if (node.has_target)
+      line += (node.state == coord::RegionState::merged ? "  merged into region " : "  into region ") +
+              to_string(node.into);
     if (partition)
       for (const auto& a : partition->assignments)
         line += "  " + a.server.name +
@@ -175,6 +179,7 @@ base::Status print_json(Tool& tool, coord::SyncSession& session, const std::vect
         j.member("left", entry.node.left.value)
             .member("right", entry.node.right.value)
             .bytes("split", entry.node.split);
+      if (entry.node.has_target) j.member("into", entry.node.into.value);
       j.key("systems").array();
       for (const auto& [server, s] : entry.systems)
         j.object()

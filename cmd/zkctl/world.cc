@@ -1,8 +1,6 @@
 #include "cmd/zkctl/world.h"
 
 #include "lib/base/bytes.h"
-#include "lib/proto/replace_driver.h"
-#include "lib/proto/split_driver.h"
 
 namespace cantle::zkctl {
 
@@ -15,8 +13,10 @@ std::string server_of(const model::Partition& p, const model::AssignmentId& id) 
   return a ? a->server.name : "?";
 }
 
-OpEntry entry_of(const model::Metadata& map, const model::Partition& p) {
+OpEntry entry_of(const model::Metadata& map, const model::Partition& p, proto::OpKind kind) {
   OpEntry op;
+  op.kind = kind;
+  op.what = proto::op_name(kind);
   op.table = map.name;
   op.partition = p.id;
   op.region = p.region;
@@ -29,18 +29,25 @@ std::vector<OpEntry> operations_of(const model::Metadata& map) {
   std::vector<OpEntry> list;
   for (const auto& p : map.partitions) {
     if (p.split) {
-      auto op = entry_of(map, p);
+      auto op = entry_of(map, p, proto::OpKind::split);
       op.attempt = p.split->attempt;
-      op.what = "split";
       op.detail = "at \"" + base::escape(p.split->point) + "\"";
       op.phase = p.split->phase == model::SplitPhase::barrier ? "barrier" : "filling";
       op.since = p.split->since;
       list.push_back(std::move(op));
     }
+    if (p.merge && p.merge->low == p.id) {
+      auto op = entry_of(map, p, proto::OpKind::merge);
+      op.attempt = p.merge->attempt;
+      const auto* high = model::find_neighbour(map, p);
+      op.detail = "with region " + to_string(high->region) + " into region " + to_string(p.merge->target.region);
+      op.phase = "cutting";
+      op.since = p.merge->since;
+      list.push_back(std::move(op));
+    }
     for (const auto& m : p.moves) {
-      auto op = entry_of(map, p);
+      auto op = entry_of(map, p, proto::OpKind::replace);
       op.attempt = m.attempt;
-      op.what = "replace";
       op.detail = server_of(p, m.from) + " -> " + server_of(p, m.to) + (m.from_dead ? " (the source is dead)" : "") +
                   (m.cancelled.value != 0 ? " (cancelled)" : "");
       const auto* to = model::find_assignment(p, m.to);
@@ -83,18 +90,13 @@ base::Result<proto::World> world_of(Tool& tool, const std::string& table, base::
   TRY_ASSIGN(world.map, tool.map(table, timeout));
   if (world.map->replication == model::Replication::push) return world;
   for (const auto& p : world.map->partitions) {
-    if (!p.split && p.moves.empty()) continue;
+    if (!p.split && !p.merge && p.moves.empty()) continue;
     const auto node = session->get(tool.at().government(entry.distribution, p.region));
     if (!node) continue;  // it says so: there is none
     if (auto government = coord::parse_government(node->value))
       world.governments[p.id] = {std::move(*government), node->stat.version};
   }
   return world;
-}
-
-std::unique_ptr<proto::DriverBase> driver_of(const OpEntry& op) {
-  if (op.what == "split") return std::make_unique<proto::SplitDriver>(op.attempt);
-  return std::make_unique<proto::ReplaceDriver>(op.attempt);
 }
 
 namespace {
@@ -115,7 +117,7 @@ struct Say {
 
 // The real machine decides, so that what is told is what happens.
 std::string next_step(const OpEntry& op, const proto::World& world) {
-  const auto machine = driver_of(op);
+  const auto machine = proto::make_driver(op.kind, op.attempt);
   Say say;
   const base::Instant now{std::chrono::seconds(1)};
   for (const auto& effect : machine->step(proto::driver::Begin{now})) {
