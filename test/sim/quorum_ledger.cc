@@ -1,6 +1,7 @@
 #include "test/sim/quorum_ledger.h"
 
 #include "lib/base/check.h"
+#include "lib/model/cut.h"
 #include "lib/wire/block.h"
 
 namespace cantle::sim {
@@ -54,22 +55,64 @@ QuorumLedger::Fault QuorumLedger::committed(size_t partition, const model::Parti
   return "commits another block that ends at LSN " + to_string(point.lsn) + " (S2, S14)";
 }
 
+void QuorumLedger::merged(size_t partition, const Merged& merge) {
+  const auto start = model::merged_point(merge.low, merge.high);
+  partitions_[partition].merged[{start.lsn, start.crc}] = merge;
+}
+
 // Of a parent: up to the cut it is in the leaf's log; behind it there are only starts of epochs.
 QuorumLedger::Fault QuorumLedger::check_committed(const Partition& p, const Leaf& leaf,
-                                                  const std::map<model::Lsn, uint32_t>& ends) const {
+                                                  const std::set<Place>& ends) const {
   auto all = leaf.ancestors;
   all.emplace_back(leaf.id, leaf.end);
   for (const auto& [id, end] : all) {
     const auto points = p.committed.find(id);
     if (points == p.committed.end()) continue;
     for (const auto& [lsn, crc] : points->second) {
-      const auto it = ends.find(lsn);
-      if (lsn <= end.lsn && (it == ends.end() || it->second != crc))
+      if (lsn <= end.lsn && !ends.contains({lsn, crc}))
         return "what was committed up to LSN " + to_string(lsn) + " is not in the log in the end (S2)";
       const auto block = lsn <= end.lsn ? p.built.end() : p.built.find({lsn, crc});
       if (lsn > end.lsn && (block == p.built.end() || block->second.header.kind != model::BlockKind::epoch_start))
         return "the parent committed more than starts of epochs behind the cut, up to LSN " + to_string(lsn) + " (S43)";
     }
+  }
+  return std::nullopt;
+}
+
+// From its beginning, or from what two were merged into.
+QuorumLedger::Fault QuorumLedger::go_through(size_t partition, const model::LogPoint& end, Gone& gone) const {
+  const auto& p = partitions_[partition];
+  std::vector<const Built*> log;
+  for (Place at{end.lsn, end.crc}; at.first.value != 0;) {
+    gone.ends.insert(at);
+    if (const auto merge = p.merged.find(at); merge != p.merged.end()) {
+      if (auto fault = join(partition, merge->second, gone)) return fault;
+      break;
+    }
+    const auto it = p.built.find(at);
+    if (it == p.built.end()) return "nobody built the block that ends at LSN " + to_string(at.first);
+    log.push_back(&it->second);
+    at = {it->second.header.prev_lsn, it->second.header.prev_crc};
+  }
+  for (auto block = log.rbegin(); block != log.rend(); ++block)
+    if (auto fault = replay(gone, partition, **block)) return fault;
+  return std::nullopt;
+}
+
+// What both come to: they may have been one themselves, once.
+QuorumLedger::Fault QuorumLedger::join(size_t partition, const Merged& merge, Gone& gone) const {
+  for (const auto& [end, interval] : {std::pair(merge.low, merge.low_interval), {merge.high, merge.high_interval}}) {
+    Gone one;
+    if (auto fault = go_through(partition, end, one)) return fault;
+    for (const auto& [key, held] : one.contents)
+      if (interval.contains(key)) gone.contents[key] = held;
+    for (const auto& [name, outcome] : one.written) {
+      const auto [at, first] = gone.written.emplace(name, outcome);
+      if (!first && at->second != outcome)
+        return name_of(name.first, name.second) + " was written in two that were merged (S23)";
+    }
+    gone.versions.merge(one.versions);
+    gone.ends.merge(one.ends);
   }
   return std::nullopt;
 }
@@ -80,30 +123,18 @@ QuorumLedger::Fault QuorumLedger::check(size_t partition, const std::vector<Leaf
   std::set<std::pair<std::string, std::string>> versions;
   p.leaves.clear();
   for (const auto& leaf : leaves) {
-    std::vector<const Built*> log;
-    std::map<model::Lsn, uint32_t> ends;
-    for (std::pair<model::Lsn, uint32_t> at{leaf.end.lsn, leaf.end.crc}; at.first.value != 0;) {
-      const auto it = p.built.find(at);
-      if (it == p.built.end()) return "nobody built the block that ends at LSN " + to_string(at.first);
-      log.push_back(&it->second);
-      ends.insert(at);
-      at = {it->second.header.prev_lsn, it->second.header.prev_crc};
-    }
-    if (auto fault = check_committed(p, leaf, ends)) return fault;
-    p.contents.clear();
-    p.written.clear();
-    p.versions.clear();
-    for (auto block = log.rbegin(); block != log.rend(); ++block)
-      if (auto fault = replay(p, partition, **block)) return fault;
+    Gone gone;
+    if (auto fault = go_through(partition, leaf.end, gone)) return fault;
+    if (auto fault = check_committed(p, leaf, gone.ends)) return fault;
     auto& contents = p.leaves[leaf.id];
-    for (const auto& [key, held] : p.contents)
+    for (const auto& [key, held] : gone.contents)
       if (leaf.interval.contains(key)) contents[key] = held;
-    for (const auto& [name, outcome] : p.written) {
+    for (const auto& [name, outcome] : gone.written) {
       const auto [at, first] = written.emplace(name, outcome);
       if (!first && at->second != outcome)
         return name_of(name.first, name.second) + " was written in two children of a split (S23)";
     }
-    versions.merge(p.versions);
+    versions.merge(gone.versions);
   }
   for (const auto& [name, outcome] : p.told) {
     const auto it = written.find(name);
@@ -123,7 +154,7 @@ QuorumLedger::Fault QuorumLedger::check(size_t partition, const std::vector<Leaf
   return std::nullopt;
 }
 
-QuorumLedger::Fault QuorumLedger::replay(Partition& p, size_t partition, const Built& block) {
+QuorumLedger::Fault QuorumLedger::replay(Gone& gone, size_t partition, const Built& block) const {
   if (block.header.kind != model::BlockKind::data) return std::nullopt;
   wire::RecordReader in(block.payload);
   model::RecordView view;
@@ -134,7 +165,7 @@ QuorumLedger::Fault QuorumLedger::replay(Partition& p, size_t partition, const B
     if (view.version != model::quorum_version(block.header.epoch, lsn))
       return "the record at LSN " + to_string(lsn) + " has another's version";
     if (view.client == 0) continue;
-    if (auto fault = apply(p, partition, block.header, group)) return fault;
+    if (auto fault = apply(gone, partition, block.header, group)) return fault;
     group.clear();
   }
   if (!in.status()) return "the block that ends at LSN " + to_string(block.header.last()) + " has no records";
@@ -143,16 +174,16 @@ QuorumLedger::Fault QuorumLedger::replay(Partition& p, size_t partition, const B
 }
 
 // The group is what its request asks for, here.
-QuorumLedger::Fault QuorumLedger::apply(Partition& p, size_t partition, const model::BlockHeader& header,
-                                        const std::vector<model::Record>& group) {
+QuorumLedger::Fault QuorumLedger::apply(Gone& gone, size_t partition, const model::BlockHeader& header,
+                                        const std::vector<model::Record>& group) const {
   const auto& last = group.back();
   const std::string who = name_of(last.client, last.series) + ", version " + model::to_string(last.version) + ", ";
   const auto it = asked_.find({last.client, last.series});
   if (it == asked_.end() || it->second.partition != partition) return who + "was not asked for";
   const auto& write = it->second;
   if (group.size() != write.ops.size()) return who + "has too few records, or too many";
-  const auto at = p.contents.find(write.ops[0].key);
-  const Held* held = at == p.contents.end() ? nullptr : &at->second;
+  const auto at = gone.contents.find(write.ops[0].key);
+  const Held* held = at == gone.contents.end() ? nullptr : &at->second;
   model::WriteOutcome outcome;
   outcome.epoch = header.epoch;
   outcome.lsn = model::Lsn{};
@@ -161,7 +192,7 @@ QuorumLedger::Fault QuorumLedger::apply(Partition& p, size_t partition, const mo
     const auto told = model::outcome_of(wire::view_of(last));
     if (!told) return who + "has no outcome: " + to_string(told.error());
     if (write.kind != model::WriteKind::cas || holds(write.expect, held)) return who + "was refused, and should not be";
-    if (!p.written.emplace(Name{last.client, last.series}, *told).second) return who + "was written before (S23)";
+    if (!gone.written.emplace(Name{last.client, last.series}, *told).second) return who + "was written before (S23)";
     return std::nullopt;
   }
   if (write.kind == model::WriteKind::cas && !holds(write.expect, held)) return who + "was written over another value";
@@ -181,17 +212,17 @@ QuorumLedger::Fault QuorumLedger::apply(Partition& p, size_t partition, const mo
     if (group[i].op != asked.op || group[i].key != asked.key || group[i].value != wanted)
       return who + "says \"" + group[i].value + "\" of " + group[i].key + ", and should say \"" + wanted + "\" of " +
              asked.key;
-    p.versions.emplace(group[i].key, model::to_string(group[i].version));
+    gone.versions.emplace(group[i].key, model::to_string(group[i].version));
     if (group[i].op == model::Op::del)
-      p.contents.erase(group[i].key);
+      gone.contents.erase(group[i].key);
     else
-      p.contents[group[i].key] = {group[i].version, group[i].value};
+      gone.contents[group[i].key] = {group[i].version, group[i].value};
   }
   const auto place = model::outcome_of(wire::view_of(last));
   if (!place) return who + "has no outcome: " + to_string(place.error());
   outcome.lsn = place->lsn;
   if (*place != outcome) return who + "says " + text_of(*place) + " of itself, and is " + text_of(outcome);
-  if (!p.written.emplace(Name{last.client, last.series}, outcome).second) return who + "was written before (S23)";
+  if (!gone.written.emplace(Name{last.client, last.series}, outcome).second) return who + "was written before (S23)";
   return std::nullopt;
 }
 

@@ -5,11 +5,12 @@
 //   ledger.built(header, payload);                // each block that a leader put into its log
 //   ledger.told(partition, client, series, outcome);   // an answer left a server, to whichever copy of the request
 //   ledger.refused(partition, key, version);      // a condition was said to have failed, with what was there
+//   ledger.merged(partition, merge);              // two of its logs ended in these cuts, and one begins behind both
 //   ledger.check(partition, leaves);              // at the end: what became of the partition, and where its logs end
-// "partition": one that there was in the beginning; what it was split into is its leaves.
+// "partition": a table of the world; what its partitions were split and merged into in the end is its leaves.
 //
 // Checked: one request has one outcome, whoever is told (at once); and, in check(), by going through the log from its
-// beginning:
+// beginning (of a merge's target: through those of both, each as far as its interval goes):
 //   * each record is what its request asks for in the state that the log leads to (a cas only as its condition holds),
 //     so that a counter is the sum of its increments
 //   * of each (client, series) there is one group of records, in one block, and somebody asked for it (S23)
@@ -67,6 +68,11 @@ class QuorumLedger {
     friend bool operator==(const Held&, const Held&) = default;
   };
   using Contents = std::map<std::string, Held>;
+  struct Merged {
+    model::LogPoint low, high;  // the cuts
+    model::Interval low_interval, high_interval;
+  };
+  void merged(size_t partition, const Merged& merge);
   struct Leaf {
     model::PartitionId id;
     model::Interval interval;
@@ -85,23 +91,30 @@ class QuorumLedger {
     model::BlockHeader header;
     std::string payload;
   };
+  using Place = std::pair<model::Lsn, uint32_t>;  // last LSN and header checksum
+  // What a log comes to, from the beginning to some end.
+  struct Gone {
+    Contents contents;
+    std::map<Name, model::WriteOutcome> written;
+    std::set<std::pair<std::string, std::string>> versions;  // key, version
+    std::set<Place> ends;                                    // of its blocks
+  };
   struct Partition {
-    std::map<std::pair<model::Lsn, uint32_t>, Built> built;  // by last LSN and header checksum
+    std::map<Place, Built> built;
+    std::map<Place, Merged> merged;  // by where the target's log begins
     // Of each that it was or became: checksum of the block that ends there.
     std::map<model::PartitionId, std::map<model::Lsn, uint32_t>> committed;
     std::map<Name, model::WriteOutcome> told;
     std::set<std::pair<std::string, std::string>> refused;  // key, version
     std::set<Name> told_refused;
     std::map<model::PartitionId, Contents> leaves;
-    // Of the log that is gone through.
-    Contents contents;
-    std::map<Name, model::WriteOutcome> written;
-    std::set<std::pair<std::string, std::string>> versions;  // key, version
   };
-  Fault check_committed(const Partition& p, const Leaf& leaf, const std::map<model::Lsn, uint32_t>& ends) const;
-  Fault replay(Partition& p, size_t partition, const Built& block);
-  Fault apply(Partition& p, size_t partition, const model::BlockHeader& header,
-              const std::vector<model::Record>& group);
+  Fault check_committed(const Partition& p, const Leaf& leaf, const std::set<Place>& ends) const;
+  Fault go_through(size_t partition, const model::LogPoint& end, Gone& gone) const;
+  Fault join(size_t partition, const Merged& merge, Gone& gone) const;
+  Fault replay(Gone& gone, size_t partition, const Built& block) const;
+  Fault apply(Gone& gone, size_t partition, const model::BlockHeader& header,
+              const std::vector<model::Record>& group) const;
 
   std::vector<Partition> partitions_;
   std::map<Name, QuorumWrite> asked_;

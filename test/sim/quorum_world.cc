@@ -1,6 +1,7 @@
 #include "test/sim/quorum_world.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "lib/base/check.h"
 #include "test/sim/quorum_node.h"
@@ -41,6 +42,19 @@ QuorumChaos QuorumChaos::draw_splits(base::Random& random) {
   c.moves = false;
   c.spares = 0;
   c.lasts = 8s;
+  return c;
+}
+
+// Twice as many merges as splits, or there would soon be nothing to merge.
+QuorumChaos QuorumChaos::draw_merges(base::Random& random) {
+  auto c = draw_splits(random);
+  c.merges = true;
+  c.splits = random.chance(0.7);
+  c.points = {"k1", "n", "s"};
+  if (random.chance(0.3)) {
+    c.moves = true;
+    c.spares = 1;
+  }
   return c;
 }
 
@@ -96,10 +110,14 @@ QuorumWorld::QuorumWorld(uint64_t seed, const QuorumChaos& chaos)
     create.replication = model::Replication::quorum;
     create.replicas = static_cast<uint32_t>(chaos_.servers);
     if (chaos_.pipeline == proto::quorum::Pipeline::star) create.options["pipeline"] = "star";
-    model::ops::NewPartition all{model::PartitionId::draw(random_), {}, {}};
-    for (size_t i = 0; i < chaos_.servers; ++i)
-      all.assignments.push_back({hosts[i]->id, model::AssignmentId::draw(random_)});
-    create.partitions.push_back(std::move(all));
+    std::string begin;
+    for (size_t n = 0; n <= chaos_.points.size(); ++n) {
+      const auto end = n < chaos_.points.size() ? chaos_.points[n] : "";
+      model::ops::NewPartition one{model::PartitionId::draw(random_), {std::exchange(begin, end), end}, {}};
+      for (size_t i = 0; i < chaos_.servers; ++i)
+        one.assignments.push_back({hosts[i]->id, model::AssignmentId::draw(random_)});
+      create.partitions.push_back(std::move(one));
+    }
     maps_.emplace_back();
     CHECK(commit(p, create));
   }
@@ -183,7 +201,7 @@ QuorumHost* QuorumWorld::leader(const model::PartitionId& partition) {
 
 bool QuorumWorld::at_rest(size_t p) {
   return std::all_of(maps_[p]->partitions.begin(), maps_[p]->partitions.end(), [&](const model::Partition& at) {
-    return at.moves.empty() && !at.split && leader(at.id) != nullptr;
+    return at.moves.empty() && !being_reshaped(at) && leader(at.id) != nullptr;
   });
 }
 
@@ -318,10 +336,11 @@ void QuorumWorld::strike() {
 void QuorumWorld::flip() {
   if (damaged_ != nullptr) {
     if (!damaged_->process.alive() || !damaged_->node) return;
-    for (size_t p = 0; p < maps_.size(); ++p) {
-      const auto log = damaged_->node->engine().quorum_log(partition_id(p));
-      if (log && !log->whole) return;
-    }
+    for (const auto& map : maps_)
+      for (const auto& at : map->partitions) {
+        const auto log = damaged_->node->engine().quorum_log(at.id);
+        if (log && !log->whole) return;
+      }
   }
   auto& host = *hosts[random_.below(hosts.size())];
   if (host.medium.faults().power_at_sync > 0) return;
@@ -371,6 +390,7 @@ Verdict QuorumWorld::run() {
   plan_strike();
   if (chaos_.moves) plan_move();
   if (chaos_.splits) plan_split();
+  if (chaos_.merges) plan_merge();
   scheduler.run_for(chaos_.lasts);
   finish();
   return verdict();
@@ -447,8 +467,15 @@ void QuorumWorld::compare(size_t p, const model::Partition& at, std::vector<Quor
   wait(shown, 5s);
   auto& first = *having.front();
   QuorumLedger::Leaf leaf{at.id, at.interval, first.node->replica(at.id)->log().end(), {}, {}};
-  for (const auto* e = find_parent(*maps_[p], at.id); e != nullptr; e = find_parent(*maps_[p], e->id))
-    leaf.ancestors.emplace_back(e->id, e->cut->at);
+  std::vector<model::PartitionId> made{at.id};
+  for (size_t i = 0; i < made.size(); ++i) {
+    auto parents = find_merged(*maps_[p], made[i]);
+    if (const auto* e = find_parent(*maps_[p], made[i])) parents.push_back(e);
+    for (const auto* e : parents) {
+      leaf.ancestors.emplace_back(e->id, e->cut->at);
+      made.push_back(e->id);
+    }
+  }
   std::vector<std::pair<std::string, std::string>> expected;
   for (auto* host : having) {
     std::vector<std::pair<std::string, std::string>> rows;

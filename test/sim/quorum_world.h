@@ -9,7 +9,8 @@
 // s… what is appended to.
 //
 // Each partition is a table of its own, whose METADATA is the world's: servers hear of a new map when it comes to them.
-// It may be split, and its children, at any time, by the real operations and the real driver; and that aborted.
+// It may be split, and its children, at any time, by the real operations and the real driver; neighbours may be merged;
+// and that aborted.
 // Replicas are replaced by the real operations and the real driver, of which there is always one, and now and then
 // another. Servers without a replica stand by for that.
 //
@@ -21,10 +22,11 @@
 //   * an assignment that votes is one that METADATA names (S61)
 //   * what two replicas call committed is one history (S1, S2, S14)
 //   * a request has one outcome, whoever is told, and however often (S23)
-//   * nothing behind its cut is acknowledged by a partition that was split (S43)
+//   * nothing behind its cut is acknowledged by a partition that was split or merged (S43)
 // and at the end
 //   * each key's history is linearizable; what was acknowledged is there (S16, S18)
-//   * logs and contents of all replicas are the same; children go on from what their parent had at the cut
+//   * logs and contents of all replicas are the same; children go on from what their parent had at the cut, and what
+//     two were merged into from what both had
 //   * the log is what the requests ask for, one after the other, each once at most (quorum_ledger.h)
 #pragma once
 
@@ -38,9 +40,8 @@
 #include "lib/coord/layout.h"
 #include "lib/model/metadata.h"
 #include "lib/model/quorum.h"
+#include "lib/proto/drivers.h"
 #include "lib/proto/quorum_leader.h"
-#include "lib/proto/replace_driver.h"
-#include "lib/proto/split_driver.h"
 #include "lib/store/engine.h"
 #include "lib/store/mem_index.h"
 #include "test/sim/coord.h"
@@ -61,16 +62,19 @@ struct QuorumChaos {
   bool copies = true;         // of requests
   bool moves = false;         // replicas are replaced, and that is cancelled
   bool splits = false;        // partitions are split, and that is aborted
+  bool merges = false;        // neighbours are merged, and that is aborted
   bool late_maps = false;     // servers hear of them up to 1.5 s late
   size_t spares = 0;          // servers that have no replica at first
   bool flip = false;          // bits in journals
   bool forgets = false;       // little of the log is kept: who was away needs a snapshot
   size_t servers = 3, partitions = 1, clients = 3, keys = 5;
+  std::vector<std::string> points;  // at which each table is split from the beginning
   proto::quorum::Pipeline pipeline = proto::quorum::Pipeline::chain;
   Duration lasts = 6s;
 
   static QuorumChaos draw(base::Random& random);
   static QuorumChaos draw_splits(base::Random& random);
+  static QuorumChaos draw_merges(base::Random& random);
 };
 
 class QuorumNode;
@@ -149,6 +153,7 @@ class QuorumWorld {
   model::AttemptId replace(size_t partition, const model::ServerId& from, const model::ServerId& to, bool dead);
   void cancel(const model::AttemptId& attempt) { cancelled_.insert(attempt); }
   void split(size_t partition, const model::PartitionId& which, const std::string& point);
+  void merge(size_t partition, const model::PartitionId& low, const model::PartitionId& high);
   void hold_drivers(bool on) { drivers_held_ = on; }
   void ask_abort(const QuorumHost& from, size_t partition, const model::Operation& abort);
   bool aborts_are_heard = true;
@@ -219,6 +224,9 @@ class QuorumWorld {
   void look(size_t partition, const model::AttemptId& attempt, const DriverPtr& driver, uint64_t number);
   void plan_split();
   void split_somewhere();
+  void plan_merge();
+  void merge_somewhere();
+  void note_merge(size_t partition, const model::Metadata& before, const model::Operation& operation);
   base::Status check_governments(size_t partition, const model::Operation& operation) const;
   void make_governments(size_t partition, const model::Metadata& before);
   void plan_strike();
@@ -247,5 +255,6 @@ class QuorumWorld {
 
 Verdict run_quorum_world(uint64_t seed);
 Verdict run_quorum_splits(uint64_t seed);
+Verdict run_quorum_merges(uint64_t seed);
 
 }  // namespace cantle::sim

@@ -27,6 +27,7 @@ base::Status QuorumWorld::commit(size_t p, const model::Operation& operation) {
   maps_[p] = std::make_shared<const model::Metadata>(std::move(*next));
   scheduler.note("metadata", p, maps_[p]->txnseq.value, model::to_string(operation));
   make_governments(p, was);
+  note_merge(p, was, operation);
   for (auto& host : hosts) tell(*host, p);
   return base::ok();
 }
@@ -49,6 +50,13 @@ void QuorumWorld::make_governments(size_t p, const model::Metadata& before) {
     coord.set_now(layout.government(distribution(p), at.region), coord::government_text(*first));
     coord.set_now(layout.quorums(distribution(p), at.region), "");
   }
+}
+
+void QuorumWorld::note_merge(size_t p, const model::Metadata& before, const model::Operation& operation) {
+  const auto* op = std::get_if<model::ops::FinalizeMerge>(&operation);
+  if (op == nullptr) return;
+  ledger.merged(p,
+                {op->cuts->low.at, op->cuts->high.at, before.find(op->low)->interval, before.find(op->high)->interval});
 }
 
 model::AttemptId QuorumWorld::replace(size_t p, const model::ServerId& from, const model::ServerId& to, bool dead) {
@@ -74,17 +82,20 @@ void QuorumWorld::plan_move() {
 void QuorumWorld::move() {
   const size_t p = random_.below(maps_.size());
   if (random_.chance(0.1)) (void)commit(p, model::ops::SetOption{"pipeline", random_.chance(0.5) ? "star" : "chain"});
-  const auto& at = partition(p);
-  if (at.split) return;
+  const auto& all = maps_[p]->partitions;
+  const auto& at = all.size() == 1 ? all.front() : all[random_.below(all.size())];
+  if (being_reshaped(at)) return;
   if (!at.moves.empty()) {
     if (random_.chance(0.15)) cancel(at.moves.front().attempt);
     return;
   }
-  const auto* led = leader(p);
+  const auto* led = leader(at.id);
   const auto& from = at.assignments[random_.below(at.assignments.size())].server;
   const auto& to = hosts[random_.below(hosts.size())]->id;
   if (find_assignment(at, to) != nullptr) return;
-  replace(p, led != nullptr && random_.chance(0.3) && holds(*led, p) ? led->id : from, to, random_.chance(0.3));
+  const bool leads = led != nullptr && random_.chance(0.3) && find_assignment(at, led->id) != nullptr;
+  (void)commit(p,
+               model::draw_replace(at, *find_assignment(at, leads ? led->id : from), to, random_.chance(0.3), random_));
 }
 
 // At the worst of times: with the one that loses its vote on its side, and everybody else on the other; and whether the
@@ -145,13 +156,8 @@ void QuorumWorld::plan_drive() {
 void QuorumWorld::drive(size_t p) {
   if (drivers_held_) return;
   const auto map = maps_[p];
-  for (const auto& at : map->partitions) {
-    if (at.split) drive_one(p, at.split->attempt, std::make_shared<proto::SplitDriver>(at.split->attempt));
-    if (!at.moves.empty()) {
-      const auto& attempt = at.moves.front().attempt;
-      drive_one(p, attempt, std::make_shared<proto::ReplaceDriver>(attempt));
-    }
-  }
+  for (const auto& [attempt, kind] : proto::operations_of(*map))
+    drive_one(p, attempt, DriverPtr(proto::make_driver(kind, attempt)));
 }
 
 void QuorumWorld::drive_one(size_t p, const model::AttemptId& attempt, const DriverPtr& it) {
@@ -171,17 +177,18 @@ void QuorumWorld::drive_on(size_t p, const model::AttemptId& attempt, const Driv
 
 // What it decides from is read in some order; METADATA first.
 void QuorumWorld::look(size_t p, const model::AttemptId& attempt, const DriverPtr& it, uint64_t number) {
-  const auto* about = maps_[p]->partitions.by_attempt(attempt);
-  if (about == nullptr) return;
-  const auto path = layout.government(distribution(p), about->region);
-  operator_session_->sync(path, [this, p, attempt, it, number, path, id = about->id](const base::Status& synced) {
+  const auto about = proto::governed_by(*maps_[p], attempt);
+  if (about.empty()) return;
+  const auto path = layout.government(distribution(p), about.front().second);
+  operator_session_->sync(path, [this, p, attempt, it, number, about](const base::Status& synced) {
     if (!synced) return;
     proto::World seen{maps_[p], {}, {}};
-    coord::read_government(*operator_session_, path, [this, p, attempt, it, number, id, seen](auto read) mutable {
-      if (!read || !*read) return;
-      seen.governments[id] = {(*read)->government, (*read)->version};
-      drive_on(p, attempt, it, it->step(driver::Looked{scheduler.now(), number, std::move(seen)}));
-    });
+    coord::read_governments(*operator_session_, layout, distribution(p), about,
+                            [this, p, attempt, it, number, about, seen](auto read) mutable {
+                              if (!read || read->size() < about.size()) return;
+                              for (auto& [id, r] : *read) seen.governments[id] = {r.government, r.version};
+                              drive_on(p, attempt, it, it->step(driver::Looked{scheduler.now(), number, seen}));
+                            });
   });
 }
 
@@ -200,8 +207,8 @@ void QuorumWorld::split_somewhere() {
   const size_t p = random_.below(maps_.size());
   const auto map = maps_[p];
   const auto& at = map->partitions[random_.below(map->partitions.size())];
-  if (at.split) {
-    if (random_.chance(0.3)) cancel(at.split->attempt);
+  if (being_reshaped(at)) {
+    if (at.split && random_.chance(0.3)) cancel(at.split->attempt);
     return;
   }
   std::vector<std::string> points{"n0", "n1", "s", "v"};
@@ -213,6 +220,34 @@ void QuorumWorld::split_somewhere() {
 
 void QuorumWorld::split(size_t p, const model::PartitionId& which, const std::string& point) {
   if (const auto* at = maps_[p]->find(which)) (void)commit(p, model::draw_split(*at, point, {}, {}, random_));
+  if (!driven_) plan_drive();
+}
+
+// --- merges ------------------------------------------------------------------------------------------
+
+void QuorumWorld::plan_merge() {
+  scheduler.after(50ms + some(600ms), [this] {
+    if (!striking_) return;
+    merge_somewhere();
+    plan_merge();
+  });
+}
+
+// Somewhere two are begun to be merged, or that is aborted, now and then.
+void QuorumWorld::merge_somewhere() {
+  const size_t p = random_.below(maps_.size());
+  const auto map = maps_[p];
+  const auto& low = map->partitions[random_.below(map->partitions.size())];
+  if (low.merge) {
+    if (random_.chance(0.3)) cancel(low.merge->attempt);
+    return;
+  }
+  if (!low.interval.end.empty()) merge(p, low.id, map->find(low.interval.end)->id);
+}
+
+void QuorumWorld::merge(size_t p, const model::PartitionId& low, const model::PartitionId& high) {
+  const auto *a = maps_[p]->find(low), *b = maps_[p]->find(high);
+  if (a != nullptr && b != nullptr) (void)commit(p, model::draw_merge(*a, *b, random_));
   if (!driven_) plan_drive();
 }
 
