@@ -83,7 +83,7 @@ set_rack() { zkctl cat "nodes/info/$1" | sed "s/^rack:.*/rack: $2/" | zkctl set 
   assert_line --partial "$id"
   run -0 zkctl explain ex
   assert_line "All of it can be read and written at every level."
-  assert_line "No split and no replacement is under way in it."
+  assert_line "No split, no merge and no replacement is under way in it."
   run -0 zkctl explain p1
   assert_line "It is ready."
   assert_line "A replpush runs beside it."
