@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "lib/base/check.h"
+#include "lib/base/testing.h"
 #include "lib/model/table_config.h"
 
 namespace cantle::proto {
@@ -437,6 +438,7 @@ bool QuorumTables::was_parents(const Table& t, const model::PartitionId& partiti
 
 // What is here of an ancestor is about to become it.
 bool QuorumTables::comes_of(const model::Metadata& map, const model::PartitionId& partition) const {
+  if (MUTANT("begun_before_it_came_of_that")) return false;
   std::set<model::PartitionId> seen{partition};
   for (std::vector<model::PartitionId> todo{partition}; !todo.empty();) {
     const auto parents = parents_of(map, todo.back());

@@ -86,6 +86,8 @@ constexpr Mutant kMutants[] = {
     {"merge_without_both_cuts", "quorum_merges",
      "two merge where each has a cut on a majority, but no majority has both"},
     {"merge_series_of_one", "quorum_merges", "what two are merged into knows the writes of one of them (S23)"},
+    {"holders_who_have_not", "quorum_merges", "a report names voters that have not confirmed the cut (S27)"},
+    {"begun_before_it_came_of_that", "quorum_merges", "who has the logs of both takes part without one, meanwhile"},
     {"damaged_votes", "quorum_damaged", "a voter whose log is not whole says where it ends (R16)"},
     {"damaged_trusts_its_promise", "quorum_damaged",
      "a voter whose seal may be lost obeys who it sealed against (R16)"},
