@@ -271,5 +271,28 @@ TEST_F(QuorumMergeScenario, sim_s42_who_has_not_both_cuts_is_filled_anew) {
   EXPECT_TRUE(world.wait([&] { return away->rebuilt >= 1; }, 1s));  // told once that is in the journal, too
 }
 
+// R16: what is damaged before a cut nobody can mend once the two are one. What is made of it is filled anew, and is not
+// taken for whole because a leader has spoken to it.
+TEST_F(QuorumMergeScenario, r16_what_is_made_of_a_damaged_log_is_filled_anew) {
+  ASSERT_TRUE(sent_to_leader("a1", put("a1", "the damaged value")));
+  ASSERT_TRUE(sent_to_leader("x1", put("x1", "1")));
+  cut_and_hold();
+  QuorumHost* damaged = one_that_leads_neither();
+  world.kill(*damaged);
+  world.scheduler.run_for(1ms);
+  ASSERT_TRUE(damaged->medium.flip_text("journal/0", "the damaged value"));
+  world.hold_drivers(false);
+  ASSERT_TRUE(world.wait([&] { return is_merged() && served(); }, 10s)) << world.describe();
+  world.start(*damaged);
+  const auto target = map()->find("a1")->id;
+  ASSERT_TRUE(world.wait([&] { return damaged->rebuilt >= 1; }, 10s)) << world.describe();
+  const auto value = [&]() -> std::string {
+    if (!damaged->node) return "";
+    const auto found = damaged->node->engine().get(target, "a1");
+    return found && *found ? std::string((*found)->value) : "";
+  };
+  ASSERT_TRUE(world.wait([&] { return value() == "the damaged value"; }, 10s)) << world.describe();
+}
+
 }  // namespace
 }  // namespace cantle::sim
