@@ -92,6 +92,21 @@ base::Status check_note(const Log& log, const DivideNote& note) {
       return bad("whose epochs are not a log's");
   return ok();
 }
+base::Status check_note(const Log& low, const Log& high, const MergeNote& note) {
+  const auto bad = [&](const char* why) {
+    return base::fail(Code::corrupt, "journal: a merge of partitions " + to_string(note.low.partition) + " and " +
+                                         to_string(note.high.partition) + " " + why);
+  };
+  if (low.row.table != high.row.table || low.row.interval.end.empty() ||
+      low.row.interval.end != high.row.interval.begin)
+    return bad("that are no neighbours");
+  const auto& target = note.target;
+  if (target.partition.none() || target.assignment.none() || target.partition == note.low.partition ||
+      target.partition == note.high.partition)
+    return bad("into what is not another");
+  if ((low.quorum != nullptr) != (high.quorum != nullptr)) return bad("with logs of two sorts");
+  return ok();
+}
 
 }  // namespace
 
@@ -442,6 +457,7 @@ base::Status Replay::merge(const MergeNote& note, const JournalPosition& at) {
   };
   const auto target = note.target.partition;
   if (is(low, note.low) && is(high, note.high)) {
+    TRY(check_note(*low, *high, note));
     for (const auto& [log, end] : {std::pair(low, note.low.at), std::pair(high, note.high.at)}) {
       if (log->quorum)
         TRY(quorum_end(*log, end));

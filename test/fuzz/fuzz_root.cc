@@ -12,6 +12,7 @@
 #include "lib/base/check.h"
 #include "lib/store/content.h"
 #include "lib/store/divide.h"
+#include "lib/store/merge.h"
 #include "lib/store/root.h"
 #include "lib/store/rows.h"
 
@@ -55,12 +56,14 @@ void rows(std::string_view body) {
     CHECK(store::decode_extent_row(store::encode_row(*e)).value().pieces == e->pieces);
     (void)e->find("k");
     store::cut_piece(*e, "k");
+    if (!e->pieces.empty()) store::join_pieces(*e, {e->pieces[0].partition, e->pieces[0].assignment});
   }
   if (const auto s = store::decode_series_row(row))
     CHECK(store::decode_series_row(store::encode_row(*s)).value() == *s);
   if (const auto k = store::decode_series_key(body)) CHECK(store::encode_key(*k) == body);
   (void)store::decode_tenure_row(body);
   if (const auto note = store::decode_note(body)) CHECK(store::decode_note(store::encode_note(*note)));
+  if (const auto note = store::decode_merge_note(body)) CHECK(store::decode_merge_note(store::encode_note(*note)));
   if (const auto image = store::decode_image(body)) CHECK(store::decode_image(store::encode_image(*image)));
 }
 

@@ -4,6 +4,7 @@
 #include "lib/model/cut.h"
 #include "lib/store/direct_reader.h"
 #include "lib/store/journal_format.h"
+#include "lib/store/merge.h"
 #include "lib/store/rows.h"
 #include "test/unit/store/quorum_fixture.h"
 
@@ -583,6 +584,53 @@ TEST(QuorumMerge, a_doubt_goes_through_a_split_and_a_merge_that_are_not_applied_
   s.lose_power();
   EXPECT_FALSE(s.engine->find(partition(3))->whole);
   EXPECT_TRUE(s.log(3).hole);
+}
+
+// With a right checksum, so that only we can have written it: nothing is made of it, and the store says so.
+TEST(QuorumMerge, a_note_that_no_merge_writes_is_refused_by_recovery) {
+  const std::vector<std::pair<const char*, std::function<void(MergeNote&)>>> twists = {
+      {"", [](MergeNote&) {}},
+      {"the wrong way round", [](MergeNote& n) { std::swap(n.low, n.high); }},
+      {"with itself", [](MergeNote& n) { n.high = n.low; }},
+      {"into one of the two", [](MergeNote& n) { n.target.partition = n.high.partition; }},
+      {"into nothing", [](MergeNote& n) { n.target.assignment = {}; }},
+      {"with a push table's", [](MergeNote& n) {
+         n.high = {partition(7), assignment(7), {}, 0};
+       }}};
+  for (const auto& [what, twist] : twists) {
+    SCOPED_TRACE(what);
+    MergedStore s;
+    ASSERT_TRUE(s.create(7, 7, {"m", ""}));
+    MergeNote note;
+    note.attempt = id_of<model::AttemptId>(9);
+    note.low = {partition(1), assignment(1), s.cut(1), 0};
+    note.high = {partition(2), assignment(2), s.cut(2), 0};
+    note.target = {partition(3), {3}, assignment(3)};
+    note.begins = 1;
+    twist(note);
+    const auto head = s.engine->status().head;
+    s.kill();
+    s.disk.crash();
+    Frame frame;
+    frame.at = head;
+    frame.group = head.sequence;
+    frame.header.kind = model::BlockKind::merge;
+    frame.header.partition = note.low.partition;
+    frame.header.region = {1};
+    const auto payload = encode_note(note);
+    wire::seal_block(frame.header, payload);
+    std::string start(kFrameAndHeader, '\0');
+    encode_frame(frame, start.data());
+    s.disk.bytes(segment_path(head.segment)).replace(head.offset, start.size() + payload.size(), start + payload);
+    const auto opened = s.open();
+    if (*what == '\0') {
+      ASSERT_TRUE(opened) << base::to_string(opened.error());
+      EXPECT_TRUE(s.engine->find(partition(3)));
+    } else {
+      ASSERT_FALSE(opened);
+      EXPECT_EQ(opened.error().code, Code::corrupt);
+    }
+  }
 }
 
 }  // namespace
