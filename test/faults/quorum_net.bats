@@ -3,7 +3,7 @@
 # (faults.md R12, R14, R19, R21, R31, R32; scenarios.md S6, S8, S18, S21, S26, S35). 16 clients read and write 1,000 keys and
 # others count while it happens: the recorded history is linearizable, the counters are exact, the replicas equal.
 #
-# Skipped where namespaces cannot be made. CHAOS_SECONDS=300 is the long form of the last one.
+# Skipped where namespaces cannot be made. The long forms are tagged slow: R21_ROUNDS=50, R32_SECONDS=30, CHAOS_SECONDS=300.
 load ../lib/cluster
 load ../lib/netns
 
@@ -141,10 +141,10 @@ others() { printf 'p1\np2\np3\n' | grep -v "^$1$" | paste -sd' '; }
   assert_equal "$(partc scan q -o name | wc -l)" 1002
 }
 
-@test "R21: leaders and others hang for longer than a lease and a session; nothing stale is read" {
+pauses() { # ROUNDS
   load_on
   local before round victim
-  for ((round = 0; round < ${R21_ROUNDS:-4}; round++)); do
+  for ((round = 0; round < $1; round++)); do
     victim=$(leader || echo p1)
     [ $((round % 3)) != 2 ] || victim="$victim $(others "$victim" | cut -d' ' -f1)"
     before=$(written)
@@ -157,6 +157,15 @@ others() { printf 'p1\np2\np3\n' | grep -v "^$1$" | paste -sd' '; }
     acknowledged_since "$before" 30
   done
   settle
+}
+
+@test "R21: leaders and others hang for longer than a lease and a session; nothing stale is read" {
+  pauses "${R21_ROUNDS:-4}"
+}
+
+# bats test_tags=slow
+@test "R21: fifty rounds of it" {
+  pauses "${R21_ROUNDS:-50}"
 }
 
 @test "R31: a leader whose disk stands still for 10 s is replaced, and commits nothing late" {
@@ -175,7 +184,7 @@ others() { printf 'p1\np2\np3\n' | grep -v "^$1$" | paste -sd' '; }
   settle
 }
 
-@test "R32: packets get lost one way, each way: one leader at a time, and writes where a majority is connected" {
+one_way_cuts() { # SECONDS
   load_on
   local lead a b before cuts
   for cuts in "lead>a" "a>lead" "lead>b a>lead" "lead>zk" "zk>lead" "lead>a lead>b" "lead>b b>lead"; do
@@ -191,12 +200,21 @@ others() { printf 'p1\np2\np3\n' | grep -v "^$1$" | paste -sd' '; }
     done
     before=$(written)
     acknowledged_since "$before" 20 # design: 10 s; the clients' own patience with the other one comes on top
-    sleep "${R32_SECONDS:-3}"
+    sleep "$1"
     before=$(written)
     acknowledged_since "$before" 20
     heal
   done
   settle
+}
+
+@test "R32: packets get lost one way, each way: one leader at a time, and writes where a majority is connected" {
+  one_way_cuts "${R32_SECONDS:-3}"
+}
+
+# bats test_tags=slow
+@test "R32: thirty seconds of each cut" {
+  one_way_cuts "${R32_SECONDS:-30}"
 }
 
 @test "S35: the whole of ZooKeeper stands still for 20 s: reads and writes go on without a gap" {

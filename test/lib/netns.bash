@@ -10,6 +10,9 @@
 #   net_start NAME…                daemons, also after net_kill; does not wait
 #   net_kill SIGNAL NAME…          and waits for the end, if it is KILL or TERM
 #   net_ready p1…                  registered, caught up, serving
+#   net_proxy MACHINE              what is called from there goes through rpcproxy.py, and so do the calls of daemons on it;
+#                                  `lose_answers MACHINE SHARE METHOD,METHOD…`; passed MACHINE prints what it noted
+#   NET_PARTD_ARGS                 an array: further flags of each partd
 #
 # Machines share the disk and nothing else: each has its sockets in a directory that only it sees, so that servers talk
 # over the network. Everything is named after the test's process, so that two runs do no harm to one another; namespaces
@@ -19,6 +22,7 @@
 NET_PREFIX=ct$$
 NET_SUBNET=10.$((200 + $$ % 50)).$(($$ / 50 % 250))
 declare -gA NET_HOLDER=() NET_PID=()
+declare -ga NET_PARTD_ARGS=() NET_PROXIES=()
 
 net_why() { echo "needs root, ip netns and nft, bridges, java and libzookeeper-java"; }
 net_have() {
@@ -113,7 +117,7 @@ net_start() {
         ;;
       m*) run+=("$CANTLE_BIN/mdserver" run --id "$name" --data-dir "$NET_DIR/$name" --listen "$(net_ip "$host"):7400") ;;
       p*) run+=("$CANTLE_BIN/partd" run --id "$name" --data-dir "$NET_DIR/$name" --listen "$(net_ip "$host"):7410"
-        --session-ms 2000) ;;
+        --session-ms 2000 "${NET_PARTD_ARGS[@]}") ;;
       r*) run+=("$CANTLE_BIN/replpush" run --id "p$number" --data-dir "$NET_DIR/p$number") ;;
     esac
     if [[ $name != zk* ]]; then run+=(--socket "$NET_DIR/sock/$name.sock"); fi
@@ -148,6 +152,17 @@ net_kill() { # SIGNAL NAME…
 }
 net_alive() { kill -0 "${NET_PID[$1]:-0}" 2>/dev/null; }
 
+net_proxy() { # MACHINE
+  spawn "$NET_DIR/run/$1.proxy" nsenter -t "${NET_HOLDER[$1]}" -n -m -- \
+    "$BATS_TEST_DIRNAME/../lib/rpcproxy.py" 7999 "$NET_DIR/run/$1.control" "$NET_DIR/run/$1.passed"
+  NET_PROXIES+=("$SPAWN_PID")
+  : >"$NET_DIR/run/$1.passed"
+  wait_for 10 grep -q listening "$NET_DIR/run/$1.proxy"
+  on "$1" nft 'add table ip n; add chain ip n out { type nat hook output priority -100; }; add rule ip n out tcp dport 7410 meta mark != 7 redirect to :7999'
+}
+lose_answers() { echo "$2 $3" >"$NET_DIR/run/$1.control"; }
+passed() { cat "$NET_DIR/run/$1.passed"; }
+
 lose() { # A B
   local -a from=("$1") to=("$2")
   [ "$1" != zk ] || from=(zk1 zk2 zk3)
@@ -168,13 +183,14 @@ net_down() {
   for name in "${!NET_PID[@]}"; do [[ $name == zk* ]] || kill -TERM "${NET_PID[$name]}" 2>/dev/null || true; done
   for name in "${!NET_PID[@]}"; do [[ $name == zk* ]] || wait "${NET_PID[$name]}" 2>/dev/null || true; done
   for name in "${!NET_PID[@]}"; do [[ $name != zk* ]] || kill -KILL "${NET_PID[$name]}" 2>/dev/null || true; done
+  for name in "${NET_PROXIES[@]}"; do kill -KILL "$name" 2>/dev/null || true; done
   for name in "${!NET_HOLDER[@]}"; do
     kill -KILL "${NET_HOLDER[$name]}" 2>/dev/null || true
     wait "${NET_HOLDER[$name]}" 2>/dev/null || true
     ip netns del "$NET_PREFIX-$name" 2>/dev/null || true
   done
   ip link del "$NET_PREFIX" 2>/dev/null || true
-  NET_HOLDER=() NET_PID=()
+  NET_HOLDER=() NET_PID=() NET_PROXIES=()
   sanitizers_silent
 }
 net_diagnose() {
