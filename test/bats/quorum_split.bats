@@ -7,6 +7,7 @@ setup() {
   export CLUSTER_DIR=$BATS_TEST_TMPDIR/c
 }
 teardown() {
+  if [ -n "${PROXY:-}" ]; then kill "$PROXY" 2>/dev/null || true; fi
   cluster_diagnose
   cluster_down
 }
@@ -88,6 +89,123 @@ no_splits() { [ -z "$(splitter status q -o name)" ]; }
   run -0 splitter split q key:x --at y
   run -0 partc put q z 1 --timeout 20s
   wait_for 30 clean
+}
+
+# proxied: what the metadata servers say to the coordination service goes through a proxy that says() tells what to do.
+says() { printf '%s\n' "$*" | socat -t 5 - "UNIX-CONNECT:$BATS_TEST_TMPDIR/control" | head -1; }
+proxied() {
+  local port zk first
+  first=$(awk '$1 == "zk1" {print $2}' "$CLUSTER_DIR/ports")
+  spawn "$BATS_TEST_TMPDIR/proxy" "${CANTLE_BIN%/*}/test/zkproxy" 0 "$first" "$BATS_TEST_TMPDIR/control"
+  PROXY=$SPAWN_PID
+  wait_for 10 grep -q listening "$BATS_TEST_TMPDIR/proxy"
+  port=$(awk '{print $2}' "$BATS_TEST_TMPDIR/proxy")
+  cp "$CLUSTER_DIR/ports" "$BATS_TEST_TMPDIR/direct"
+  for zk in zk1 zk2 zk3; do
+    awk -v n="$zk" -v port="$port" '$1 == n { $2 = port } { print }' "$CLUSTER_DIR/ports" >"$BATS_TEST_TMPDIR/via"
+    cp "$BATS_TEST_TMPDIR/via" "$CLUSTER_DIR/ports"
+  done
+  server stop m1 m2 m3
+  server start m1 m2 m3
+  cp "$BATS_TEST_TMPDIR/direct" "$CLUSTER_DIR/ports"
+}
+is_kept() { [ "$(says kept)" = 1 ]; }
+# said WHAT: by some leader.
+said() { grep -hE "^<[0-9]>[^ ]+ $1 " "$CLUSTER_DIR"/run/p?.log; }
+reports_a_cut() { zkctl cat distribution/1_q/regions/1/government | grep -q '^cut:'; }
+
+# The one that would end the split dies with its FINALIZE_SPLIT on the way to the coordination service, and the cut in the
+# log. Nobody else drives it before the session of the dead one is over: the leader has it aborted by another metadata
+# server, takes the cut back, and what waited is written.
+@test "a split that nobody ends is aborted by the leader, which takes the cut back" {
+  [ -f /usr/share/java/zookeeper.jar ] || skip "no ZooKeeper (libzookeeper-java)"
+  COORD=zk cluster_up --servers 3 --mdservers 3
+  zkctl table create q --keyspace range --replication quorum --replicas 3 >/dev/null
+  wait_for 20 leads
+  proxied
+  count_up 200 4000
+  wait_for 20 counted
+  # SPLIT, INITIALIZE, and no further.
+  says keep multi 2
+  run -0 splitter split q 1 --at "$(middle)" --no-wait
+  wait_for 20 is_kept
+  local driver
+  driver=$(basename "$(grep -l ' driving ' "$CLUSTER_DIR"/run/m?.log)" .log)
+  server kill "$driver"
+  wait_for 20 said "cut"
+  wait_for 30 said "abort-split"
+  wait_for 30 said "uncut"
+  wait "$COUNTER"
+  sum_is_exact 4000
+  wait_for 30 no_splits
+  assert_equal "$(partc route q -o name | wc -l)" 1
+  run ! reports_a_cut
+  # Nothing is in the way of the next one.
+  run -0 splitter split q 1 --at "$(middle)"
+  run -0 partc verify q --timeout 60s
+  wait_for 30 clean
+}
+
+# The whole of the coordination service goes away with the cut in the log: neither time nor silence takes the cut back, no
+# read is answered by what may not be the partition's any more; and when it is back the split ends, or is aborted.
+@test "without the coordination service a cut stands, and afterwards the split ends or is aborted" {
+  [ -f /usr/share/java/zookeeper.jar ] || skip "no ZooKeeper (libzookeeper-java)"
+  COORD=zk cluster_up --servers 3 --mdservers 3
+  zkctl table create q --keyspace range --replication quorum --replicas 3 >/dev/null
+  wait_for 20 leads
+  proxied
+  count_up 200 4000
+  wait_for 20 counted
+  says keep multi 2
+  run -0 splitter split q 1 --at "$(middle)" --no-wait
+  wait_for 20 is_kept
+  wait_for 20 reports_a_cut
+  server kill zk1 zk2 zk3 --signal STOP
+  local asked=$SECONDS
+  while [ $((SECONDS - asked)) -lt 4 ]; do # what is tested is that time
+    run partc get q k0 --level linearizable --timeout 500ms
+    [ "$status" != 0 ]
+  done
+  [ -z "$(said uncut)" ]
+  server kill zk1 zk2 zk3 --signal CONT
+  says release
+  wait "$COUNTER"
+  sum_is_exact 4000
+  wait_for 40 no_splits
+  run -0 partc verify q --timeout 60s
+  wait_for 30 clean
+}
+
+# S47: pages of a scan are asked for by key: what is split before, at and behind where it has come is neither left out
+# nor shown twice, whichever way it goes.
+@test "a scan goes on by key while its partition is split, forward and reverse" {
+  quorum_up
+  local value n way fifo=$BATS_TEST_TMPDIR/fifo
+  value=$(head -c 100000 /dev/zero | tr '\0' x)
+  for ((n = 10; n < 90; n++)); do printf 'k%d\t%s\n' "$n" "$value"; done >"$BATS_TEST_TMPDIR/in"
+  partc load q "$BATS_TEST_TMPDIR/in" --format tsv --timeout 60s >/dev/null
+  cut -f1 "$BATS_TEST_TMPDIR/in" >"$BATS_TEST_TMPDIR/keys"
+  mkfifo "$fifo"
+  for way in "" --reverse; do
+    # Into a pipe that nobody empties: its first page is under way, and the next is not asked for.
+    # shellcheck disable=SC2016
+    spawn "$BATS_TEST_TMPDIR/scan$way.err" bash -c 'partc scan q -o tsv $1 >"$0"; echo "status=$?" >&2' "$fifo" "$way"
+    exec 7<"$fifo"
+    IFS= read -r -u 7 first
+    if [ -z "$way" ]; then
+      splitter split q 1 --at k12
+      splitter split q key:k40 --at k50
+    else
+      splitter split q key:k60 --at k70
+      splitter split q key:k13 --at k15
+    fi
+    (printf '%s\n' "$first"; cat <&7) | cut -f1 >"$BATS_TEST_TMPDIR/out$way"
+    exec 7<&-
+    wait_for 30 grep -q '^status=' "$BATS_TEST_TMPDIR/scan$way.err"
+    cat "$BATS_TEST_TMPDIR/scan$way.err"
+    if [ -n "$way" ]; then sort -r "$BATS_TEST_TMPDIR/keys"; else cat "$BATS_TEST_TMPDIR/keys"; fi | cmp - "$BATS_TEST_TMPDIR/out$way"
+  done
+  assert_equal "$(partc route q -o name | wc -l)" 5
 }
 
 @test "children elsewhere are refused by name" {

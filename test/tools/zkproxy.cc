@@ -8,7 +8,10 @@
 //   swallow KIND    pass the next request of KIND (create set delete multi change get any), keep back its
 //                   reply and all that follows it to that client: "ok"
 //   lose KIND       cut the connection instead of passing the next request of KIND on: "ok"
+//   keep KIND N     pass the next N requests of KIND, keep the one behind them, and all that follows it on its
+//                   connection, until `release`; other connections go on: "ok"
 //   swallowed       how many replies were kept back, how many requests lost: "2 0"
+//   kept            how many requests `keep` has kept: "1"
 //   hold WAY        WAY is requests, replies or all: pass nothing more that way, keep it: "ok"
 //   release         pass what was held by `hold`: "ok"
 //   cut             close all connections; what was held is gone: "ok"
@@ -92,6 +95,7 @@ struct Connection {
   Way requests, replies;
   std::optional<int32_t> keep_back;  // the xid whose reply is kept back
   bool mute = false;                 // it came: nothing more to this client
+  bool stuck = false;                // a request of it is kept: it waits for `release`
   bool dead = false;
 };
 
@@ -123,8 +127,8 @@ class Proxy {
   int listener_;
   uint16_t target_;
   std::list<Connection> connections_;
-  std::string swallow_, lose_;
-  unsigned swallowed_ = 0, lost_ = 0;
+  std::string swallow_, lose_, keep_;
+  unsigned swallowed_ = 0, lost_ = 0, kept_ = 0, passes_ = 0;
   bool hold_requests_ = false, hold_replies_ = false, refuse_ = false, quit_ = false;
 };
 
@@ -158,9 +162,15 @@ void Proxy::open_connection() {
 }
 
 void Proxy::pump_requests(Connection& c) {
-  while (!hold_requests_ && !c.dead) {
+  while (!hold_requests_ && !c.dead && !c.stuck) {
     const auto message = next_message(c.requests.in);
     if (message.empty()) return;
+    if (c.requests.greeted && message.size() >= 12 && is_kind(keep_, int_at(message, 8)) && passes_-- == 0) {
+      keep_.clear();
+      kept_++;
+      c.stuck = true;
+      return;
+    }
     c.requests.in.erase(0, message.size());
     if (c.requests.greeted && message.size() >= 12) {
       const auto xid = int_at(message, 4), type = int_at(message, 8);
@@ -254,6 +264,14 @@ std::string Proxy::command(const std::string& line) {
   const auto word = space == line.npos ? "" : line.substr(space + 1);
   if (verb == "swallow" && known_kind(word)) return swallow_ = word, "ok";
   if (verb == "lose" && known_kind(word)) return lose_ = word, "ok";
+  if (verb == "keep") {
+    const auto gap = word.find(' ');
+    const auto kind = word.substr(0, gap);
+    if (!known_kind(kind) || gap == word.npos) return "unknown: " + line;
+    passes_ = static_cast<unsigned>(std::strtoul(word.c_str() + gap, nullptr, 10));
+    return keep_ = kind, "ok";
+  }
+  if (verb == "kept") return std::to_string(kept_);
   if (verb == "swallowed") return std::to_string(swallowed_) + " " + std::to_string(lost_);
   if (verb == "connections") return std::to_string(connections_.size());
   if (verb == "hold" && (word == "requests" || word == "replies" || word == "all")) {
@@ -263,7 +281,7 @@ std::string Proxy::command(const std::string& line) {
   }
   if (verb == "release") {
     hold_requests_ = hold_replies_ = false;
-    for (auto& c : connections_) pump(c);
+    for (auto& c : connections_) c.stuck = false, pump(c);
     return "ok";
   }
   if (verb == "cut") return cut(), "ok";
