@@ -206,8 +206,7 @@ base::Result<int> dump_journal(const Offline& what) {
     model::RecordView r;
     for (uint64_t lsn = h.first.value; in.next(r); lsn++)
       out.row({to_string(f.at), f.group, "record", to_string(h.partition), h.epoch.value, lsn, lsn, daemon::Missing{},
-               daemon::Bytes{std::string(r.key)}, op_word(r.op), to_string(r.version),
-               r.value.size()});
+               daemon::Bytes{std::string(r.key)}, op_word(r.op), to_string(r.version), r.value.size()});
     return in.status();
   };
   size_t damaged = 0;

@@ -49,6 +49,7 @@ namespace cantle::partd {
 
 constexpr base::Duration kTurnMost = std::chrono::milliseconds(20);  // between two looks at beacons and replicas
 constexpr base::Duration kTurnLeast = std::chrono::milliseconds(1);
+constexpr int kNewsShare = 3;  // to one part of the time in which every replica is looked at for news, of beacons
 constexpr base::Duration kBeaconTimeout = std::chrono::milliseconds(1000);
 constexpr base::Duration kSuspectTimeout = std::chrono::milliseconds(400);
 constexpr base::Duration kDrainLook = std::chrono::milliseconds(2);
@@ -340,7 +341,7 @@ class Quorum {
   bool draining_ = false;
   base::Instant hand_over_until_{};
   std::function<void()> handed_over_;
-  base::Instant planned_{};
+  base::Instant planned_{}, next_news_{};
   bool look_around_planned_ = false;
   std::set<std::pair<base::Instant, model::AssignmentId>> due_;
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
