@@ -49,7 +49,6 @@ namespace cantle::partd {
 
 constexpr base::Duration kTurnMost = std::chrono::milliseconds(20);  // between two looks at beacons and replicas
 constexpr base::Duration kTurnLeast = std::chrono::milliseconds(1);
-constexpr int kNewsShare = 3;  // to one part of the time in which every replica is looked at for news, of beacons
 constexpr base::Duration kBeaconTimeout = std::chrono::milliseconds(1000);
 constexpr base::Duration kSuspectTimeout = std::chrono::milliseconds(400);
 constexpr base::Duration kDrainLook = std::chrono::milliseconds(2);
@@ -58,7 +57,6 @@ constexpr base::Duration kDrainMost = std::chrono::seconds(1);  // of a hand-ove
 constexpr base::Duration kLeaderWait = std::chrono::milliseconds(1500);
 constexpr size_t kHeldMax = 4096;
 constexpr size_t kHeldBytesMax = size_t{32} << 20;
-constexpr base::Instant kNever{base::Duration::max()};
 constexpr size_t kQuorumRequestsMax = 65536;  // of clients, not answered yet
 
 struct QuorumParts {
@@ -158,8 +156,7 @@ class Quorum {
     std::map<BatchKey, std::string> batches;
     std::map<model::Lsn, Built> kept;  // by last LSN
     bool flush_planned = false;
-    base::Instant due = kNever;  // as it stands in due_
-    size_t held = 0;             // requests that wait for a leader
+    size_t held = 0;  // requests that wait for a leader
   };
   struct Held {
     model::PartitionId partition;
@@ -211,12 +208,8 @@ class Quorum {
   void run_each(const std::function<bool(const Replica&)>& which, const std::function<void(Replica&, Out&)>& fn);
   void turn();
   void plan_turn();
-  void look_around_soon();
-  void wake_at(Replica& r, base::Instant next);
-  void tick_due();
   void news();
   void listen(const std::string& distribution);
-  void rung(const std::string& distribution, const coord::Ring& ring);
   base::Instant at() { return loop_.now(); }
   proto::beacon::Now now() { return {loop_.now(), loop_.wall_ms()}; }
   void hand_over_more();
@@ -325,7 +318,6 @@ class Quorum {
   std::set<std::string> listening_;  // distributions
   std::map<model::PartitionId, std::unique_ptr<Replica>> replicas_;
   std::map<model::AssignmentId, model::PartitionId> by_assignment_;
-  std::map<std::pair<std::string, model::Region>, model::AssignmentId> by_region_;  // of a distribution
   std::deque<std::pair<model::AssignmentId, proto::quorum::ReplicaEffect>> effects_;
   bool performing_ = false;
   uint64_t last_id_ = 0;
@@ -341,9 +333,7 @@ class Quorum {
   bool draining_ = false;
   base::Instant hand_over_until_{};
   std::function<void()> handed_over_;
-  base::Instant planned_{}, next_news_{};
-  bool look_around_planned_ = false;
-  std::set<std::pair<base::Instant, model::AssignmentId>> due_;
+  base::Instant planned_{};
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
 };
 

@@ -72,9 +72,6 @@ void Beacons::set_peers(std::set<ServerId> peers) {
 
 std::vector<Send> Beacons::turn(const Now& now) {
   begin(now);
-  for (auto& [server, peer] : known_)
-    if (peer.heard_at != Instant{} && now.at - peer.heard_at > kSilent && !std::exchange(peer.silence_told, true))
-      news_ = true;
   std::vector<Send> out;
   // A turn that comes a little early counts, so that two make not three.
   if (now.at + kBeaconEvery / 10 < next_beacon_) return out;
@@ -101,7 +98,6 @@ std::optional<model::QuorumBeaconReply> Beacons::heard(const Now& now, const mod
   if (beacon.stamp > peer->heard_stamp) {
     peer->heard_stamp = beacon.stamp;
     peer->heard_at = now.at;
-    peer->silence_told = false;
   }
   for (const auto& r : beacon.released) note_release(now.at, beacon.from, r);
   // The promise: from now on, whenever the beacon was sent.
@@ -183,12 +179,13 @@ void Beacons::release(Instant now, const model::Released& released) {
   telling_[released.partition] = {released, stamp_ + 1, {}};
 }
 
+// What this server has promised others it goes on promising: one who led before that, and has not heard of anything
+// since, must not take its answers for grants (S7, S61).
 void Beacons::forget(const PartitionId& partition) {
-  floor_.erase(partition);
   telling_.erase(partition);
+  if (MUTANT("forgets_promises_of_a_copy_that_is_gone")) floor_.erase(partition);
   std::erase_if(releases_, [&](const auto& r) { return r.first.first == partition; });
   for (auto& [server, peer] : known_) {
-    peer.accepted.erase(partition);
     peer.accepted_us.erase(partition);
     peer.refused.erase(partition);
   }

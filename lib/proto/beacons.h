@@ -98,7 +98,7 @@ class Beacons {
   // government is there: each peer answers it once a life, as a new one has not heard of it.
   void release(base::Instant now, const model::Released& released);
   void governed(const model::PartitionId& partition, model::Epoch epoch);  // there is a government of that epoch
-  void forget(const model::PartitionId& partition);                        // its copy here is gone
+  void forget(const model::PartitionId& partition);  // its copy here is gone; what was promised with it stands
 
   // --- questions ---
   // What this server promised to `leader` of this partition, to earlier lives too.
@@ -140,7 +140,6 @@ class Beacons {
     // what this server grants it
     uint64_t heard_stamp = 0;
     base::Instant heard_at, promised_until, promised_before;  // before: to earlier lives
-    bool silence_told = false;                                // that it has not been heard for kSilent is news once
     std::map<model::PartitionId, model::Epoch> accepted;
   };
   struct Sent {

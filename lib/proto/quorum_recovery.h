@@ -68,8 +68,8 @@ model::Lsn last_common(const model::CopyReport& a, const model::CopyReport& b);
 
 model::Loss loss_of(const RecoveryView& view, const std::vector<model::CopyReport>& stay);
 
-// `stay` empty: all that can. conflict: a majority can elect, a server that is registered does not answer, or the map is
-// older than the government's; not_found, invalid: one of `stay` cannot.
+// `stay` empty: all that can. conflict: a majority can elect, a server that is registered does not answer, or the map
+// is older than the government's; not_found, invalid: one of `stay` cannot.
 base::Result<model::RecoveryPlan> plan_recovery(const RecoveryView& view, const std::vector<model::ServerId>& stay,
                                                 const model::AttemptId& id);
 // conflict: what was seen is not what is there.

@@ -82,6 +82,8 @@ constexpr Mutant kMutants[] = {
     {"uncut_by_silence", "quorum_splits", "a cut is taken back though METADATA does not say that it is over (S42)"},
     {"finalize_uncommitted", "quorum_splits", "a cut is reported before it is committed"},
     {"cut_of_any_attempt", "quorum_splits", "a cut of an attempt that was given up ends another one"},
+    {"forgets_promises_of_a_copy_that_is_gone", "quorum_forgets",
+     "who was replaced grants a leader what it promised it would not (S7)"},
     {"refusal_not_recorded", "quorum", "that a condition did not hold is not remembered with its number (S23)"},
     {"merge_without_both_cuts", "quorum_merges",
      "two merge where each has a cut on a majority, but no majority has both"},

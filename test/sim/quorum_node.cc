@@ -70,15 +70,8 @@ void QuorumNode::open() {
     if (event == coord::Event::connected) governments_->connected();
   });
   for (size_t p = 0; p < world_.chaos().partitions; ++p)
-    governments_->listen(QuorumWorld::distribution(p), [this, p](const coord::Ring& ring) {
-      const auto tell = [&](const std::optional<model::Region>& region, const election::Input& in) {
-        auto* r = host_.process.alive() ? at(p) : nullptr;
-        if (r != nullptr && (!region || *region == r->region))
-          run(*r, [&](Out& out) { r->machine->elect(at(), in, out); });
-      };
-      if (ring.any()) tell({}, election::Rung{});
-      for (const auto& [region, vote] : ring.votes) tell(region, election::VoteHeard{vote});
-      for (const auto& region : ring.governments) tell(region, election::Rung{false});
+    governments_->listen(QuorumWorld::distribution(p), [this, p] {
+      if (auto* r = at(p)) run(*r, [&](Out& out) { r->machine->elect(at(), election::Rung{}, out); });
     });
   world_.network.listen(host_.process, [this](const std::string&, const std::any& request, Network::Reply reply) {
     serve(request, std::move(reply));
