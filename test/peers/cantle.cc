@@ -12,7 +12,8 @@ namespace {
 
 class Cantle final : public Protocol {
  public:
-  Cantle(std::string table, Read read) : table_(std::move(table)), read_(read) {
+  Cantle(std::string table, Read read, size_t value_size)
+      : table_(std::move(table)), value_(value_size, 'v'), read_(read) {
     static base::SystemRandom random;
     client_ = random.u64() | 1;
   }
@@ -30,7 +31,7 @@ class Cantle final : public Protocol {
       under_way_.resize(std::max<size_t>(under_way_.size(), tag + 1));
       under_way_[tag] = ++series_;
       w.str("value");
-      w.bin(value());
+      w.bin(value_);
       w.str("client");
       w.uint(client_);
       w.str("series");
@@ -74,7 +75,7 @@ class Cantle final : public Protocol {
     return low;
   }
 
-  std::string table_, params_, in_;
+  std::string table_, value_, params_, in_;
   Read read_;
   uint64_t client_ = 0, series_ = 0;
   std::vector<uint64_t> under_way_;  // by tag; 0: none
@@ -82,8 +83,8 @@ class Cantle final : public Protocol {
 
 }  // namespace
 
-MakeProtocol cantle_protocol(std::string table, Read read) {
-  return [table = std::move(table), read] { return std::make_unique<Cantle>(table, read); };
+MakeProtocol cantle_protocol(std::string table, Read read, size_t value_size) {
+  return [table = std::move(table), read, value_size] { return std::make_unique<Cantle>(table, read, value_size); };
 }
 
 std::string cantle_probe(const std::string& table) {
@@ -95,6 +96,24 @@ std::string cantle_probe(const std::string& table) {
   std::string frame;
   wire::append_request(frame, 1, "get", wire::encode(request));
   return frame;
+}
+
+std::string cantle_follower(uint16_t leader, const std::string& table, const std::string& server) {
+  std::string frame;
+  wire::append_request(frame, 1, "status", wire::encode(model::StatusRequest{table}));
+  wire::Frame answer;
+  const auto bytes = exchange(leader, frame, 1, [&](std::string_view in) {
+    wire::FrameScanner scanner;
+    return scanner.scan(in, &answer) != wire::Scan::incomplete;
+  });
+  wire::FrameScanner scanner;
+  if (scanner.scan(bytes, &answer) == wire::Scan::incomplete || !answer.error.empty()) return "";
+  const auto status = wire::decode<model::StatusReply>(answer.result);
+  if (!status || status->tables.empty() || status->tables[0].partitions.empty()) return "";
+  const auto& quorum = status->tables[0].partitions[0].quorum;
+  for (const auto& r : quorum ? quorum->replicas : std::vector<model::StatusReplica>())
+    if (r.server.name == server) return r.state;
+  return "";
 }
 
 }  // namespace cantle::peers

@@ -142,7 +142,7 @@ class Etcd final : public Protocol {
     append_key(key_, key);
     message_.clear();
     append_bytes_field(message_, 1, key_);
-    if (op == Op::put) append_bytes_field(message_, 2, value());
+    if (op == Op::put) append_bytes_field(message_, 2, value_);
     get_ = op == Op::get;
     grpc_.begin(call, get_ ? kRange : kPut, message_);
   }
@@ -162,6 +162,7 @@ class Etcd final : public Protocol {
  private:
   Grpc grpc_;
   std::vector<std::unique_ptr<Call>> calls_;  // by tag
+  const std::string value_ = std::string(kValueSize, 'v');
   std::string key_, message_;
   bool get_ = false;
 };

@@ -61,7 +61,8 @@ class Load {
     if (good()) outcome_.error = std::move(what);
   }
   bool over() const {
-    if (plan_.count != 0) return outcome_.operations >= plan_.count;
+    if (plan_.until) return plan_.until();
+    if (const auto enough = std::max(plan_.count, plan_.operations); enough != 0) return outcome_.operations >= enough;
     return now_ >= began_ + plan_.seconds;
   }
 
@@ -175,11 +176,6 @@ void append_key(std::string& out, uint64_t key) {
   for (size_t i = kKeySize; i-- > 1; key /= 10) digits[i] = static_cast<char>('0' + key % 10);
   digits[0] = 'k';
   out.append(digits, sizeof digits);
-}
-
-const std::string& value() {
-  static const std::string text(kValueSize, 'v');
-  return text;
 }
 
 Outcome load(const Plan& plan) { return Load(plan).run(); }

@@ -23,8 +23,6 @@ constexpr uint64_t kKeys = 100000;
 constexpr size_t kKeySize = 16, kValueSize = 100;
 // "k" and fifteen digits.
 void append_key(std::string& out, uint64_t key);
-// kValueSize bytes.
-const std::string& value();
 
 // One connection's. A request has a tag, its place among those under way; it is used again once it is done.
 class Protocol {
@@ -45,9 +43,11 @@ struct Plan {
   Op op = Op::put;
   int connections = 1, in_flight = 1;
   double seconds = 1;
-  uint64_t count = 0;      // not 0: each key below it once, in order, and then the end
-  uint64_t seed = 1;       // of the keys
-  double each_second = 0;  // of all connections together; 0: as fast as it goes
+  uint64_t count = 0;           // not 0: each key below it once, in order, and then the end
+  uint64_t operations = 0;      // not 0: so many, at random, and then the end
+  std::function<bool()> until;  // set: it ends when that says so
+  uint64_t seed = 1;            // of the keys
+  double each_second = 0;       // of all connections together; 0: as fast as it goes
 };
 struct Outcome {
   double per_second = 0;

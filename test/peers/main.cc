@@ -1,6 +1,8 @@
-// peers [--rounds N] [--seconds S] [--dir DIR] [--only WORDS]: cantle beside etcd and Redis, three servers each, on
-// this machine; exits 2 if a bar was missed (`make bench-peers`; test/README.md). --only: figures whose name has that
-// in it, for a profile; the stores that it takes.
+// peers [--rounds N] [--seconds S] [--dir DIR] [--only WORDS] [--missed MIB] [--missed-value BYTES]
+// [--missed-rate N]: cantle beside etcd and Redis, three servers each, on this machine; exits 2 if a bar was missed
+// (`make bench-peers`; test/README.md). --only: figures whose name has that in it, for a profile; the stores that it
+// takes. --missed: what a follower has missed when it catches up, in values of so many bytes, while a client makes N
+// writes a second; 0: that is not measured.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -9,6 +11,7 @@
 #include <string>
 #include <string_view>
 
+#include "test/peers/catch_up.h"
 #include "test/peers/protocols.h"
 #include "test/peers/servers.h"
 
@@ -22,6 +25,7 @@ struct Options {
   int rounds = 3;
   double seconds = 1.0;
   std::string only;
+  CatchUpOptions catch_up;
   std::string dir = std::filesystem::current_path().string() + "/build/peers";
 };
 
@@ -48,12 +52,15 @@ class Peers {
     cantle_.emplace(options.dir);
     cantle_->create("t", 3);
     if (wanted("k=1")) cantle_->create("alone", 1);
+    if (catches_up("cantle"))
+      catch_up_.emplace(options.catch_up, options.dir, &*cantle_, catches_up("redis") ? &*redis_ : nullptr);
   }
 
   void run() {
     fill();
     for (int round = 0; round < options_.rounds; round++)
       for (auto& [name, figure] : figures_) measure(figure, round);
+    for (int round = 0; catch_up_ && round < options_.rounds; round++) catch_up_->round(round);
     print();
   }
   int missed() const { return report_.missed(); }
@@ -69,7 +76,11 @@ class Peers {
     p.seconds = options_.seconds;
     return p;
   }
+  bool catches_up(const std::string& store) const {
+    return options_.catch_up.missed_mib > 0 && (store + " catch-up").find(options_.only) != std::string::npos;
+  }
   bool wanted(const std::string& word) const {
+    if ((word == "cantle" || word == "redis") && catches_up(word)) return true;
     return std::any_of(figures_.begin(), figures_.end(),
                        [&](const auto& f) { return f.first.find(word) != std::string::npos; });
   }
@@ -171,18 +182,22 @@ class Peers {
     }
     rate("cantle put 64x1", "cantle k=1 put 64x1", 0.45);
     rate("cantle put 64x16", "cantle k=1 put 64x16", 0.45);
+    if (catch_up_) catch_up_->report(report_);
   }
 
   Options options_;
   std::optional<Redis> redis_;
   std::optional<Etcd> etcd_;
   std::optional<Cantle> cantle_;
+  std::optional<CatchUp> catch_up_;
   std::vector<std::pair<std::string, Figure>> figures_;
   bench::Bench report_{0, ""};
 };
 
 int usage() {
-  std::fprintf(stderr, "usage: peers [--rounds N] [--seconds S] [--dir DIR] [--only WORDS]\n");
+  std::fprintf(stderr,
+               "usage: peers [--rounds N] [--seconds S] [--dir DIR] [--only WORDS] [--missed MIB]\n"
+               "             [--missed-value BYTES] [--missed-rate N]\n");
   return 64;
 }
 
@@ -208,6 +223,12 @@ int main(int argc, char** argv) {
       options.seconds = std::atof(argv[++i]);
     else if (arg == "--only")
       options.only = argv[++i];
+    else if (arg == "--missed")
+      options.catch_up.missed_mib = std::strtoull(argv[++i], nullptr, 10);
+    else if (arg == "--missed-value")
+      options.catch_up.value = std::max<size_t>(1, std::strtoull(argv[++i], nullptr, 10));
+    else if (arg == "--missed-rate")
+      options.catch_up.each_second = std::atof(argv[++i]);
     else if (arg == "--dir")
       options.dir = std::filesystem::absolute(argv[++i]).string();
     else

@@ -8,14 +8,17 @@
 namespace cantle::peers {
 
 enum class Read : uint8_t { linearizable, session };
-// Writes go under numbers, each connection being a client of its own, as partc's do.
-MakeProtocol cantle_protocol(std::string table, Read read = Read::linearizable);
+// Writes go under numbers, each connection being a client of its own, as partc's do. Values are of so many bytes.
+MakeProtocol cantle_protocol(std::string table, Read read = Read::linearizable, size_t value_size = kValueSize);
 // The same request without a hop: ok only from the leader.
 std::string cantle_probe(const std::string& table);
+// What the leader at that port says of another server's replica of a table of one partition: trailing, joined, …;
+// empty: nothing.
+std::string cantle_follower(uint16_t leader, const std::string& table, const std::string& server);
 
 // Each write is followed by WAIT 1; or those that are sent at once by one WAIT 1, for all of them.
 enum class Wait : uint8_t { each, burst };
-MakeProtocol redis_protocol(Wait wait);
+MakeProtocol redis_protocol(Wait wait, size_t value_size = kValueSize);
 std::string redis_command(const std::vector<std::string>& words);
 
 MakeProtocol etcd_protocol();

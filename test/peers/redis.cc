@@ -12,7 +12,9 @@ constexpr std::string_view kWait = "*3\r\n$4\r\nWAIT\r\n$1\r\n1\r\n$4\r\n5000\r\
 
 class Redis final : public Protocol {
  public:
-  explicit Redis(Wait wait) : wait_(wait) {}
+  Redis(Wait wait, size_t value_size) : wait_(wait), value_(value_size, 'v') {
+    size_line_ = "$" + std::to_string(value_size);
+  }
 
   void request(Op op, uint64_t key, uint32_t tag, std::string* out) override {
     if (op == Op::get) {
@@ -24,8 +26,10 @@ class Redis final : public Protocol {
     }
     out->append("*3\r\n$3\r\nSET\r\n$16\r\n");
     append_key(*out, key);
-    out->append("\r\n$100\r\n");
-    out->append(value());
+    out->append("\r\n");
+    out->append(size_line_);
+    out->append("\r\n");
+    out->append(value_);
     out->append("\r\n");
     expected_.push_back({Kind::set, tag});
     if (wait_ == Wait::each)
@@ -46,8 +50,8 @@ class Redis final : public Protocol {
       const auto [kind, tag] = expected_.front();
       size_t next = end + 2;
       if (kind == Kind::value) {
-        if (line != "$100") return unexpected(line);
-        next += kValueSize + 2;
+        if (line != size_line_) return unexpected(line);
+        next += value_.size() + 2;
         if (next > in_.size()) break;
         done->push_back(tag);
       } else if (kind == Kind::set) {
@@ -84,15 +88,15 @@ class Redis final : public Protocol {
 
   Wait wait_;
   bool burst_ = false;
-  std::string in_;
+  std::string value_, size_line_, in_;
   std::deque<Expected> expected_;
   std::vector<uint32_t> written_;  // and not known to be on a replica
 };
 
 }  // namespace
 
-MakeProtocol redis_protocol(Wait wait) {
-  return [wait] { return std::make_unique<Redis>(wait); };
+MakeProtocol redis_protocol(Wait wait, size_t value_size) {
+  return [wait, value_size] { return std::make_unique<Redis>(wait, value_size); };
 }
 
 std::string redis_command(const std::vector<std::string>& words) {

@@ -127,6 +127,10 @@ Child::~Child() {
   ::waitpid(pid_, nullptr, 0);
 }
 
+void Child::signal(int number) const {
+  if (pid_ > 0) ::kill(pid_, number);
+}
+
 bool Child::runs() {
   if (pid_ > 0 && ::waitpid(pid_, nullptr, WNOHANG) == 0) return true;
   pid_ = -1;
@@ -189,7 +193,7 @@ std::string Redis::ask(uint16_t port, const std::vector<std::string>& words) con
 }
 
 int64_t Redis::info(uint16_t port, const std::string& name) const {
-  const auto text = ask(port, {"INFO", "replication"});
+  const auto text = ask(port, {"INFO"});
   const auto at = text.find("\n" + name + ":");
   return at == std::string::npos ? -1 : std::strtoll(text.c_str() + at + name.size() + 2, nullptr, 10);
 }

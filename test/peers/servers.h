@@ -38,6 +38,7 @@ class Child {
   Child(const Child&) = delete;
   Child& operator=(const Child&) = delete;
   bool runs();
+  void signal(int number) const;
 
  private:
   pid_t pid_ = -1;
@@ -48,7 +49,9 @@ class Redis {
  public:
   explicit Redis(const std::string& dir);
   uint16_t primary() const { return ports_[0]; }
-  uint16_t replica() const { return ports_[1]; }
+  // One of the two replicas, which may be stopped and let go on.
+  uint16_t stopped_replica() const { return ports_[2]; }
+  void signal_replica(int number) { servers_[2]->signal(number); }
   std::string ask(uint16_t port, const std::vector<std::string>& words) const;
   // A number of INFO's; -1: it is not there.
   int64_t info(uint16_t port, const std::string& name) const;
