@@ -46,6 +46,11 @@ void Links::notify(const model::ServerId& to, std::string_view method, std::stri
   if (auto* p = peer(to)) p->notify(method, params);
 }
 
+size_t Links::unsent(const model::ServerId& server) const {
+  const auto it = peers_.find(server);
+  return it == peers_.end() ? 0 : it->second->unsent();
+}
+
 bool Links::up(const model::ServerId& server) const {
   auto it = peers_.find(server);
   return it != peers_.end() && it->second->connected();

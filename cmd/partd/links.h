@@ -33,6 +33,7 @@ class Links {
   void call(const model::ServerId& to, std::string_view method, std::string_view params, base::Duration timeout,
             rpc::Peer::Done done);
   void notify(const model::ServerId& to, std::string_view method, std::string_view params);
+  size_t unsent(const model::ServerId& server) const;  // bytes waiting in this process
   bool up(const model::ServerId& server) const;
 
  private:

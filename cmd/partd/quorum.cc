@@ -31,7 +31,8 @@ Quorum::Quorum(const QuorumParts& parts, Self self, QuorumHooks hooks)
       beacons_(self_, incarnation_, parts.loop.refresh_now()),
       governments_(session_, layout_),
       timer_(parts.loop, [this] { turn(); }),
-      hand_over_timer_(parts.loop, [this] { hand_over_more(); }) {}
+      hand_over_timer_(parts.loop, [this] { hand_over_more(); }),
+      old_timer_(parts.loop, [this] { read_old(); }) {}
 
 Quorum::~Quorum() { *alive_ = false; }
 

@@ -56,6 +56,10 @@ constexpr base::Duration kDrainMost = std::chrono::seconds(1);  // of a hand-ove
 // Requests that came while nobody leads wait here for whoever will, and no longer than this.
 constexpr base::Duration kLeaderWait = std::chrono::milliseconds(1500);
 constexpr size_t kHeldMax = 4096;
+// Of blocks that replicas miss: reads of the journal under way, and bytes that wait for a link before another begins.
+constexpr size_t kOldReadsMax = 2;
+constexpr size_t kOldUnsentMax = size_t{2} << 20;
+constexpr base::Duration kOldLook = std::chrono::milliseconds(1);
 constexpr size_t kHeldBytesMax = size_t{32} << 20;
 constexpr size_t kQuorumRequestsMax = 65536;  // of clients, not answered yet
 
@@ -288,6 +292,8 @@ class Quorum {
   void perform(Replica& r, proto::quorum::ForgetBlocks& e);
   void perform(Replica& r, proto::quorum::SendCommit& e);
   void perform(Replica& r, proto::quorum::SendOld& e);
+  void read_old();
+  void read_old(const Replica& r, const proto::quorum::SendOld& e);
   void perform(Replica& r, proto::quorum::FindPoint& e);
   void perform(Replica& r, proto::quorum::AnswerOpen& e);
   void perform(Replica& r, proto::quorum::SendAck& e);
@@ -329,7 +335,9 @@ class Quorum {
   const wire::WriteRequest* current_ = nullptr;  // the request whose step this is
   uint64_t current_id_ = 0;
   std::string answer_;
-  io::Timer timer_, hand_over_timer_;
+  std::deque<std::pair<model::AssignmentId, proto::quorum::SendOld>> old_;  // not begun
+  size_t old_reading_ = 0;
+  io::Timer timer_, hand_over_timer_, old_timer_;
   bool draining_ = false;
   base::Instant hand_over_until_{};
   std::function<void()> handed_over_;

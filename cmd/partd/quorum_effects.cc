@@ -241,16 +241,55 @@ void Quorum::perform(Replica& r, SendCommit& e) {
       wire::encode(model::PipeCommit{envelope(r, e.to.assignment), e.epoch, e.generation, e.commit, e.agreed}));
 }
 
+// --- what a replica misses ---------------------------------------------------------------------------
+
 void Quorum::perform(Replica& r, SendOld& e) {
-  auto blocks = engine_.read_log(r.partition, e.from, e.bytes);
-  base::Result<std::vector<model::LogPoint>> sent = std::vector<model::LogPoint>();
-  if (!blocks) sent = base::fail(blocks.error());
-  const model::PipeBlock message{envelope(r, e.to.assignment), e.epoch, e.generation, e.commit, {}, ""};
-  for (const auto& b : blocks ? *blocks : std::vector<model::Block>()) {
-    sent->push_back({b.header.epoch, b.header.last(), b.header.header_crc});
-    send_block(e.to.server, message, b.header, b.payload);
+  old_.emplace_back(r.assignment, std::move(e));
+  read_old();
+}
+
+// So few at a time, and none for a link that still has much to send: whatever is missed, and in however many
+// partitions, requests are served beside it.
+void Quorum::read_old() {
+  for (auto it = old_.begin(); it != old_.end() && old_reading_ < kOldReadsMax;) {
+    if (links_.unsent(it->second.to.server) >= kOldUnsentMax) {
+      ++it;
+      continue;
+    }
+    const auto asked = std::move(*it);
+    it = old_.erase(it);
+    if (const auto* r = find(asked.first)) read_old(*r, asked.second);
   }
-  run(r, [&](Out& out) { r.machine->old_sent(at(), e.to, e.epoch, e.generation, sent, out); });
+  if (!old_.empty() && old_reading_ < kOldReadsMax) old_timer_.start(kOldLook);
+}
+
+// On a thread, which makes of each block the message that it is sent in.
+void Quorum::read_old(const Replica& r, const SendOld& e) {
+  struct Part {
+    model::PipeBlock message;
+    std::vector<std::string> blocks;
+    std::vector<model::LogPoint> ends;
+  };
+  const auto part = std::make_shared<Part>();
+  part->message = {envelope(r, e.to.assignment), e.epoch, e.generation, e.commit, {}, ""};
+  old_reading_++;
+  const auto see = [part](const model::BlockHeader& h, std::string_view bytes) {
+    part->blocks.push_back(wire::encode_pipe_block(part->message, bytes));
+    part->ends.push_back({h.epoch, h.last(), h.header_crc});
+  };
+  engine_.stream_log(
+      r.partition, e.from, e.bytes, see,
+      [this, alive = alive_, id = r.assignment, to = e.to, epoch = e.epoch, generation = e.generation,
+       part](const base::Status& status) {
+        if (!*alive) return;
+        old_reading_--;
+        base::Result<std::vector<model::LogPoint>> sent = std::move(part->ends);
+        if (!status) sent = base::fail(status.error());
+        if (find(id) == nullptr) return read_old();
+        for (const auto& block : part->blocks) links_.notify(to.server, "pipe.block", block);
+        run(id, [&](Replica& now, Out& out) { now.machine->old_sent(at(), to, epoch, generation, sent, out); });
+        read_old();
+      });
 }
 
 void Quorum::perform(Replica& r, FindPoint& e) {

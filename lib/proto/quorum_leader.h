@@ -55,8 +55,10 @@ constexpr size_t kHoldBytes = size_t{64} << 10;
 constexpr size_t kUncommittedMax = size_t{16} << 20;
 constexpr size_t kUncommittedBlocksMax = 1024;
 constexpr size_t kKeptMax = size_t{32} << 20;  // blocks kept to be sent again
-constexpr size_t kOldBytes = size_t{4} << 20;  // of the journal, sent to a trailing replica at a time
-constexpr size_t kWaitingMax = 16384;          // writes that wait outside the log
+// Of the journal, read and sent to a trailing replica at a time; and how many such parts it has not acknowledged.
+constexpr size_t kOldBytes = size_t{1} << 20;
+constexpr size_t kOldParts = 8;
+constexpr size_t kWaitingMax = 16384;  // writes that wait outside the log
 constexpr size_t kWaitingBytesMax = size_t{64} << 20;
 constexpr uint32_t kNoQuorumRetryMs = 100;
 
@@ -168,8 +170,9 @@ class Leader {
     model::LogPoint acked;    // durable there
     model::Lsn commit;
     std::deque<Flight> flight;
-    bool reading = false;  // SendOld is not answered yet
-    bool cut = false;      // was asked of it since it was opened
+    std::deque<model::Lsn> parts;  // where those of the journal end that are in flight
+    bool reading = false;          // SendOld is not answered yet
+    bool cut = false;              // was asked of it since it was opened
     base::Duration took = std::chrono::milliseconds(1);
     base::Instant resent{};
     base::Instant notice{};

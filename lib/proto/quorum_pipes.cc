@@ -125,6 +125,7 @@ void Leader::open(Peer& peer, Effects& out) {
   peer.state = PeerState::opening;
   peer.generation = ++generation_;
   peer.flight.clear();
+  peer.parts.clear();
   peer.reading = peer.cut = false;
   out.emplace_back(SendOpen{peer.hop, epoch_, peer.generation, log_.commit()});
 }
@@ -134,6 +135,7 @@ void Leader::reopen(Instant now, Peer& peer, std::string why) {
   peer.state = PeerState::waiting;
   peer.why = std::move(why);
   peer.flight.clear();
+  peer.parts.clear();
   peer.reading = false;
   peer.again = now + peer.backoff;
   peer.backoff = std::min(peer.backoff * 2, kReopenMost);
@@ -231,7 +233,7 @@ void Leader::go_on(Instant now, Peer& peer, Effects& out) {
     order_.push_back(static_cast<size_t>(&peer - peers_.data()));
     return send_kept(now, peer, next, out);
   }
-  if (!peer.flight.empty() || next > log_.durable().lsn || now < peer.again) return;
+  if (peer.parts.size() >= kOldParts || next > log_.durable().lsn || now < peer.again) return;
   peer.reading = true;
   out.emplace_back(SendOld{peer.hop, epoch_, peer.generation, log_.commit(), next, kOldBytes});
 }
@@ -248,7 +250,7 @@ void Leader::old_sent(Instant now, const model::Hop& hop, uint64_t generation,
   if (sent->empty())
     peer->again = now + kReopenFirst;
   else
-    peer->matched = sent->back();
+    peer->parts.push_back((peer->matched = sent->back()).lsn);
   go_on(now, *peer, out);
 }
 
@@ -283,7 +285,7 @@ void Leader::send_new(Instant now, const Kept& block, Effects& out) {
 }
 
 Duration Leader::deadline_of(const Peer& peer) const {
-  if (peer.state == PeerState::trailing) return kDeadlineMost;
+  if (peer.state == PeerState::trailing || !peer.parts.empty()) return kDeadlineMost;
   const size_t hops = pipeline_ == Pipeline::star ? 1 : std::max<size_t>(1, order_.size());
   return std::min<Duration>(kHopDeadline * static_cast<int>(hops) + 4 * peer.took, kDeadlineMost);
 }
@@ -313,6 +315,7 @@ void Leader::acked(Instant now, const model::PipeAck& ack, Effects& out) {
     peer->took = (peer->took * 7 + took) / 8;
     peer->acked = ack.durable;
     peer->flight.erase(peer->flight.begin(), it + 1);
+    while (!peer->parts.empty() && peer->parts.front() <= ack.durable.lsn) peer->parts.pop_front();
     commit(now, out);
     go_on(now, *peer, out);
     forget(out);

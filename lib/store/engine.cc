@@ -152,6 +152,10 @@ base::Result<std::vector<model::Block>> Engine::read_log(const model::PartitionI
                                                          size_t bytes_max) {
   return impl_->read_log(partition, from, bytes_max);
 }
+void Engine::stream_log(const model::PartitionId& partition, model::Lsn from, size_t bytes_max, SeeBlock see,
+                        Done done) {
+  impl_->stream_log(partition, from, bytes_max, std::move(see), std::move(done));
+}
 std::optional<model::LogPoint> Engine::point_at(const model::PartitionId& partition, model::Lsn lsn) {
   auto log = impl_->quorum_log_of(partition);
   if (!log) return std::nullopt;

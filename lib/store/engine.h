@@ -318,6 +318,11 @@ class Engine {
   // end. not_found: older than what is retained; unavailable: that is being looked up, ask again; corrupt: damaged.
   base::Result<std::vector<model::Block>> read_log(const model::PartitionId& partition, model::Lsn from,
                                                    size_t bytes_max);
+  // The same on a thread for reading, which gives each of them to `see` there: its header, and the bytes of header and
+  // payload as they stand in the journal, checked. Then done(), on the loop, never in this call: ok also if there was
+  // none; an error if the first could not be read. unavailable: ask again.
+  using SeeBlock = std::function<void(const model::BlockHeader& header, std::string_view bytes)>;
+  void stream_log(const model::PartitionId& partition, model::Lsn from, size_t bytes_max, SeeBlock see, Done done);
   // What is missing next in the log, of what another replica may have (R16). Nothing: nothing is, or no more than a
   // snapshot can help.
   std::optional<model::LogGap> gap(const model::PartitionId& partition) const;

@@ -25,6 +25,7 @@
 #include "lib/store/divide.h"
 #include "lib/store/engine.h"
 #include "lib/store/journal.h"
+#include "lib/store/log_walk.h"
 #include "lib/store/overlay.h"
 #include "lib/store/quorum_log.h"
 #include "lib/store/root.h"
@@ -232,8 +233,8 @@ struct Engine::Impl {
   base::Result<std::optional<model::LogPoint>> find_point(Log& log, model::Lsn lsn);
   base::Result<JournalPosition> place_of(Log& log, model::Lsn lsn);
   // Shows the log's durable blocks that end at or behind `from`, until `each` says false.
-  using EachBlock = std::function<base::Result<bool>(const Frame& frame, std::string_view payload)>;
-  base::Status walk(const Log& log, model::Lsn from, JournalPosition at, bool payload, const EachBlock& each);
+  void stream_log(const model::PartitionId& partition, model::Lsn from, size_t bytes_max, SeeBlock see, Done done);
+  base::Status walk(const Log& log, model::Lsn from, JournalPosition at, bool payload, const LogWalk::Each& each);
   base::Result<std::shared_ptr<File>> log_file(uint64_t segment);
   void learn_logs();
   struct Learning;

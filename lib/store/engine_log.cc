@@ -22,6 +22,12 @@ constexpr size_t kLogFilesMax = 4;  // segments kept open for reading logs
 constexpr std::string_view kCutPrefix = "cut-", kCutEnd = ".blocks";
 constexpr base::Duration kSweepEvery = std::chrono::minutes(1);
 
+base::Error later(Code code, std::string text) {
+  base::Error e(code, std::move(text));
+  e.retry_after_ms = kRetryAfterMs;
+  return e;
+}
+
 }  // namespace
 
 // --- rows ---------------------------------------------------------------------------------------
@@ -140,9 +146,7 @@ base::Result<JournalPosition> Engine::Impl::place_of(Log& log, Lsn lsn) {
     if (const auto at = q.index.find(lsn)) return *at;
     if (!q.learned) {
       learn_logs();
-      base::Error e(Code::unavailable, "older blocks are being looked up");
-      e.retry_after_ms = kRetryAfterMs;
-      return base::fail(std::move(e));
+      return base::fail(later(Code::unavailable, "older blocks are being looked up"));
     }
   }
   return base::fail(Code::not_found, "older than what is retained of the log");
@@ -171,40 +175,62 @@ base::Result<std::vector<model::Block>> Engine::Impl::read_log(const model::Part
   return blocks;
 }
 
-base::Status Engine::Impl::walk(const Log& log, Lsn from, JournalPosition at, bool payload, const EachBlock& each) {
+base::Status Engine::Impl::walk(const Log& log, Lsn from, JournalPosition at, bool payload, const LogWalk::Each& each) {
   const auto& q = *log.quorum;
-  const auto end = journal->durable();
-  for (; at.segment <= end.segment; at = {at.segment + 1, 0, at.sequence}) {
-    auto file = log_file(at.segment);
-    if (!file && file.error().code == Code::not_found) continue;
-    if (!file) return base::fail(std::move(file).error());
-    TRY_ASSIGN(const auto size, (*file)->size());
-    SegmentScanner scanner(**file, at.segment, at.offset,
-                           at.segment == end.segment ? std::min(size, end.offset) : size);
-    for (;;) {
-      const auto wanted = [&](const Frame& f) {
-        const auto& h = f.header;
-        return is_log_block(h.kind) && h.partition == log.row.partition && h.last() >= from &&
-               f.at.sequence >= q.begins && q.index.lives(h.last(), f.at.sequence);
-      };
-      TRY_ASSIGN(auto frame, scanner.look(false));
-      const bool want = frame && frame->at.sequence >= at.sequence && wanted(*frame);
-      if (want && payload) {
-        TRY_ASSIGN(frame, scanner.look(true));
-      }
-      if (!frame || frame->at.sequence < at.sequence) {
-        TRY_ASSIGN(frame, scanner.search(at.sequence == 0 ? 0 : at.sequence - 1));
-        if (!frame) break;
-      }
-      at.sequence = frame->at.sequence + 1;
-      if (wanted(*frame)) {
-        TRY_ASSIGN(const bool more, each(*frame, scanner.payload()));
-        if (!more) return ok();
-      }
-      scanner.pass(*frame);
-    }
-  }
-  return ok();
+  const LogWalk walk{log.row.partition, q.begins, from, at, journal->durable()};
+  return walk.run(
+      q.index, [this](uint64_t segment) { return log_file(segment); }, payload, each);
+}
+
+void Engine::Impl::stream_log(const model::PartitionId& partition, Lsn from, size_t bytes_max, SeeBlock see,
+                              Done done) {
+  struct Work {
+    LogWalk walk;
+    LogIndex cuts;
+    Lsn next, end;
+    size_t bytes_max = 0;
+    SeeBlock see;
+  };
+  auto work = std::make_shared<Work>();
+  const auto prepare = [&]() -> base::Status {
+    TRY_ASSIGN(Log * log, quorum_log_of(partition));
+    work->next = std::max(from, Lsn{1});
+    work->end = durable_of(*log).lsn;
+    work->bytes_max = bytes_max;
+    work->see = std::move(see);
+    if (work->next > work->end) return ok();
+    TRY_ASSIGN(const auto at, place_of(*log, work->next));
+    work->walk = {partition, log->quorum->begins, work->next, at, journal->durable()};
+    work->cuts = log->quorum->index.cuts();
+    return ok();
+  };
+  const auto prepared = prepare();
+  if (!prepared || work->next > work->end)
+    return parts.executor.defer(guarded([prepared, done = std::move(done)] { done(prepared); }));
+  auto task = [work, &disk = parts.disk] {
+    size_t bytes = 0;
+    const auto open = [&disk](uint64_t segment) -> base::Result<std::shared_ptr<File>> {
+      TRY_ASSIGN(auto file, disk.open(segment_path(segment), OpenMode::read));
+      return std::shared_ptr<File>(std::move(file));
+    };
+    const auto each = [&](const Frame& f, std::string_view payload) -> base::Result<bool> {
+      const auto& h = f.header;
+      if (h.last() > work->end || h.first > work->next) return false;
+      work->see(h, {payload.data() - wire::kBlockHeaderSize, wire::kBlockHeaderSize + payload.size()});
+      work->next = h.last().next();
+      bytes += payload.size();
+      return bytes < work->bytes_max && work->next <= work->end;
+    };
+    (void)work->walk.run(work->cuts, open, true, each);  // what cannot be read is looked at once more, below
+  };
+  // A thread does not know whether a block is damaged or its segment was retired under it. The loop does.
+  parts.executor.run(Lane::read, std::move(task), guarded([this, partition, work, done = std::move(done)] {
+                       if (work->next > work->walk.from) return done(ok());
+                       const auto again = read_log(partition, work->walk.from, 1);
+                       done(again
+                                ? base::Status(base::fail(later(Code::unavailable, "it could not be read in passing")))
+                                : base::Status(base::fail(again.error())));
+                     }));
 }
 
 base::Result<std::shared_ptr<File>> Engine::Impl::log_file(uint64_t segment) {

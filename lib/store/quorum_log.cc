@@ -48,6 +48,12 @@ bool LogIndex::lives(Lsn last, uint64_t sequence) const {
                       [&](const Mark& c) { return c.at.sequence > sequence && c.first < last; });
 }
 
+LogIndex LogIndex::cuts() const {
+  LogIndex out;
+  out.cuts_ = cuts_;
+  return out;
+}
+
 std::optional<Lsn> LogIndex::oldest() const {
   if (marks_.empty()) return std::nullopt;
   return marks_.front().first;

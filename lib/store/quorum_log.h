@@ -40,6 +40,7 @@ class LogIndex {
   bool lives(model::Lsn last, uint64_t sequence) const;
   std::optional<model::Lsn> oldest() const;  // first LSN that is known
   size_t marks() const { return marks_.size(); }
+  LogIndex cuts() const;  // lives() as here, for elsewhere
 
  private:
   struct Mark {

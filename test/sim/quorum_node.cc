@@ -15,6 +15,7 @@ namespace election = proto::election;
 namespace {
 
 constexpr Duration kTurnEvery = 5ms, kEngineTickEvery = 50ms, kCallTimeout = 400ms;
+constexpr uint64_t kOldPart = 1500;  // bytes of the journal
 
 std::string address(const model::ServerId& server) { return server.name + "/partd"; }
 
@@ -667,16 +668,25 @@ void QuorumNode::perform(Replica& r, SendCommit& e) {
                         model::PipeCommit{envelope(r, e.to.assignment), e.epoch, e.generation, e.commit, e.agreed});
 }
 
+// In parts that are often of one block, so that several are under way.
 void QuorumNode::perform(Replica& r, SendOld& e) {
-  auto blocks = engine_->read_log(r.id, e.from, e.bytes);
-  base::Result<std::vector<model::LogPoint>> sent = std::vector<model::LogPoint>();
-  if (!blocks) sent = base::fail(blocks.error());
-  for (auto& b : blocks ? *blocks : std::vector<model::Block>()) {
-    sent->push_back({b.header.epoch, b.header.last(), b.header.header_crc});
-    send_block(e.to.server, {{envelope(r, e.to.assignment), e.epoch, e.generation, e.commit, {}, ""},
-                             std::make_shared<const Bytes>(Bytes{b.header, std::move(b.payload)})});
-  }
-  run(r, [&](Out& out) { r.machine->old_sent(at(), e.to, e.epoch, e.generation, sent, out); });
+  const auto blocks = std::make_shared<std::vector<std::shared_ptr<const Bytes>>>();
+  const auto see = [blocks](const model::BlockHeader& h, std::string_view bytes) {
+    blocks->push_back(std::make_shared<const Bytes>(Bytes{h, std::string(bytes.substr(wire::kBlockHeaderSize))}));
+  };
+  const model::PipeBlock message{envelope(r, e.to.assignment), e.epoch, e.generation, e.commit, {}, ""};
+  engine_->stream_log(
+      r.id, e.from, 1 + host_.process.random().below(kOldPart), see,
+      [this, &r, message, blocks, to = e.to](const base::Status& status) {
+        if (r.ended) return;
+        base::Result<std::vector<model::LogPoint>> sent = std::vector<model::LogPoint>();
+        if (!status) sent = base::fail(status.error());
+        for (const auto& b : *blocks) {
+          sent->push_back({b->header.epoch, b->header.last(), b->header.header_crc});
+          send_block(to.server, {message, b});
+        }
+        run(r, [&](Out& out) { r.machine->old_sent(at(), to, message.epoch, message.generation, sent, out); });
+      });
 }
 
 void QuorumNode::perform(Replica& r, FindPoint& e) {

@@ -250,6 +250,89 @@ TEST(Leader, gathers_while_its_disk_is_busy_and_no_longer) {
   EXPECT_EQ(r.built(), 1U);
 }
 
+// Of two, the other of which misses most of the log.
+struct TrailingRig final : Gatherer {
+  Judged gather(RequestId, BatchId, Epoch, Lsn first) override { return {1, 100, first}; }
+  base::Instant now{1s};
+  Log log{at(1, 1000), Lsn{1000}, table({{1, 1}})};
+  base::SeededRandom random{1};
+  model::Hop other{model::ServerId{"p2"}, model::AssignmentId::draw(random)};
+  Leader leader{{model::ServerId{"p1"}, {}},
+                Epoch{2},
+                {{0, model::ServerId{"p1"}, {}}, {1, other.server, other.assignment}},
+                log,
+                *this,
+                Pipeline::chain};
+  Effects out;
+  uint64_t generation = 0;
+
+  void begin(uint64_t end) {
+    leader.begin(now, out);
+    for (const auto& e : std::exchange(out, {})) {
+      if (const auto* b = std::get_if<Build>(&e))
+        leader.built(now, b->batch, Leader::Placed{b->first, at(2, b->first.value), 100}, out);
+      if (const auto* o = std::get_if<SendOpen>(&e)) generation = o->generation;
+    }
+    log.durable(log.end());
+    leader.durable(now, out);
+    model::PipeOpenReply reply;
+    reply.end = at(1, end);
+    reply.epochs = table({{1, 1}});
+    leader.opened(now, other, generation, reply, out);
+    leader.point_found(now, other, generation, at(1, end), out);
+  }
+  // Where it would read on, if it would.
+  std::optional<uint64_t> reads() {
+    std::optional<uint64_t> from;
+    for (const auto& e : std::exchange(out, {}))
+      if (const auto* old = std::get_if<SendOld>(&e)) from = old->from.value;
+    return from;
+  }
+  // A part of ten blocks.
+  void sent(uint64_t from) {
+    std::vector<LogPoint> ends;
+    for (uint64_t lsn = from; lsn < from + 10; lsn++) ends.push_back(at(1, lsn));
+    leader.old_sent(now, other, generation, ends, out);
+  }
+  void acked(uint64_t lsn) {
+    model::PipeAck ack;
+    ack.envelope.from = other.server;
+    ack.envelope.from_assignment = other.assignment;
+    ack.epoch = Epoch{2};
+    ack.generation = generation;
+    ack.durable = at(1, lsn);
+    leader.acked(now, ack, out);
+  }
+};
+
+TEST(Leader, has_some_parts_of_what_is_missed_under_way_and_no_more) {
+  TrailingRig r;
+  r.begin(9);
+  uint64_t next = 10;
+  for (size_t i = 0; i < kOldParts; i++, next += 10) {
+    EXPECT_EQ(r.reads(), next) << "one after the other, no answer in between";
+    r.sent(next);
+  }
+  EXPECT_EQ(r.reads(), std::nullopt);
+  r.acked(15);
+  EXPECT_EQ(r.reads(), std::nullopt) << "the first part is not all there";
+  r.acked(19);
+  EXPECT_EQ(r.reads(), next);
+  r.sent(next);
+  EXPECT_EQ(r.reads(), std::nullopt);
+  r.acked(next + 9);
+  EXPECT_EQ(r.reads(), next + 10);
+}
+
+TEST(Leader, a_read_that_ends_after_its_pipe_did_counts_for_nothing) {
+  TrailingRig r;
+  r.begin(9);
+  EXPECT_EQ(r.reads(), 10U);
+  r.leader.link_lost(r.now, r.other.server, r.out);
+  r.sent(10);
+  EXPECT_EQ(r.reads(), std::nullopt);
+}
+
 struct Case {
   const char* name;
   PipelineWorld::Options options;
