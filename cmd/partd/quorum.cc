@@ -328,7 +328,7 @@ std::string_view Quorum::run_state(const Replica& r, const proto::quorum::Replic
   if (status.role == "faulted") return "faulted";
   if (status.role == "voter") return "seek";
   if (status.role == "leader") return status.serving ? "join" : "synchronize";
-  return r.machine->current(loop_.now(), engine_.visible(r.partition)) ? "join" : "synchronize";
+  return r.machine->may_read_session(loop_.now(), visible(r), {}) ? "join" : "synchronize";
 }
 
 std::optional<model::StatusQuorum> Quorum::status_of(const model::PartitionId& partition) const {

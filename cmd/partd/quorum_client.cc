@@ -210,12 +210,7 @@ base::Status Quorum::may_read(const Replica& r, base::Instant now) const {
   return base::fail(full);
 }
 
-// Behind a cut there are only the starts of epochs, and their LSNs are others in the children.
-model::Lsn Quorum::visible(const Replica& r) const {
-  const auto lsn = engine_.visible(r.partition);
-  const auto cut = r.machine->cut();
-  return cut ? std::min(lsn, cut->at.lsn) : lsn;
-}
+model::Lsn Quorum::visible(const Replica& r) const { return r.machine->shown(engine_.visible(r.partition)); }
 
 // A leader that takes over, or is parked for a split, will soon answer; one whose lease is over may be none any more.
 void Quorum::refuse_read(const model::PartitionId& partition, const base::Error& error, std::string_view method,
@@ -234,10 +229,11 @@ base::Result<std::optional<uint64_t>> Quorum::may_answer(const Replica& r, model
     return std::optional<uint64_t>();
   }
   const auto visible = this->visible(r);
-  if (level == model::Level::session && (visible.value < session || !r.machine->current(loop_.now(), visible))) {
-    base::Error behind(Code::catching_up, "this replica has not all that the client saw, or that its leader told it");
-    behind.retry_after_ms = kSessionRetryMs;
-    return base::fail(behind);
+  auto may = level == model::Level::session ? r.machine->may_read_session(loop_.now(), visible, model::Lsn{session})
+                                            : r.machine->may_read_any(visible);
+  if (!may) {
+    may.error().retry_after_ms = kSessionRetryMs;
+    return base::fail(std::move(may).error());
   }
   const auto lag = loop_.now() - r.machine->word_at(loop_.now());
   return std::optional<uint64_t>(static_cast<uint64_t>(base::to_ms(lag)));

@@ -564,6 +564,26 @@ base::Status QuorumReplica::may_read(Instant now) const {
   return base::ok();
 }
 
+model::Lsn QuorumReplica::shown(model::Lsn visible) const {
+  const auto cut = this->cut();
+  return cut ? std::min(visible, cut->at.lsn) : visible;
+}
+
+// Not even the start of an epoch: it is new, or what it came of is elsewhere, and it is not filled yet. That there is
+// no such key in it says nothing.
+base::Status QuorumReplica::may_read_any(model::Lsn shown) const {
+  if (shown.value == 0) return base::fail(Code::catching_up, "this replica has nothing yet");
+  return base::ok();
+}
+
+// It leads, with a lease, or a leader has spoken to it in this life and it shows all that it was told of as committed.
+base::Status QuorumReplica::may_read_session(Instant now, model::Lsn shown, model::Lsn seen) const {
+  TRY(may_read_any(shown));
+  const bool current = may_read(now).has_value() || (word_at_ != Instant{} && shown >= told_commit_);
+  if ((shown >= seen || MUTANT("session_token_not_asked")) && current) return base::ok();
+  return base::fail(Code::catching_up, "this replica has not all that the client saw, or that its leader told it");
+}
+
 ReplicaStatus QuorumReplica::status() const {
   ReplicaStatus s;
   const bool leads = leader_ && !leader_->stopped();

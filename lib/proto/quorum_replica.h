@@ -156,11 +156,13 @@ class QuorumReplica {
   bool serving() const { return leader_ && !leader_->stopped() && leader_->serving(); }
   // When its leader last said how far the log is committed; of a leader with a lease: now.
   base::Instant word_at(base::Instant now) const { return may_read(now) ? now : word_at_; }
-  // With what is visible to reads: it is a leader with a lease, or a leader has spoken to it in this life, and it shows
-  // all that it was told of as committed.
-  bool current(base::Instant now, model::Lsn visible) const {
-    return may_read(now).has_value() || (word_at_ != base::Instant{} && visible >= told_commit_);
-  }
+  // How far this copy shows its log, whose store shows it that far: behind a cut there are only starts of epochs, and
+  // their LSNs are others in what comes of it.
+  model::Lsn shown(model::Lsn visible) const;
+  // To a client that need not see everything. catching_up: not here, not yet.
+  base::Status may_read_any(model::Lsn shown) const;
+  // `seen`: the LSN in this log, or in the one that it goes on from, up to which the client has seen it.
+  base::Status may_read_session(base::Instant now, model::Lsn shown, model::Lsn seen) const;
   base::Instant next_tick() const;
   const quorum::Log& log() const { return log_; }
   const Election& election() const { return election_; }

@@ -100,6 +100,7 @@ constexpr Mutant kMutants[] = {
     {"install_over_a_longer_log", "quorum_forgets", "a snapshot takes the place of a log that goes further (S5)"},
     {"snapshot_of_a_parked_copy", "quorum_splits", "a snapshot is given of a log that ends in a cut, and brings none"},
     {"take_waiting_at_commit", "quorum", "what waited is judged by a store that has not heard of the commit before it"},
+    {"session_token_not_asked", "quorum", "a replica answers a session that has seen more than it has"},
     {"read_without_lease", "quorum", "a leader reads whatever its lease says (S7)"},
     {"commit_by_one_set", "quorum", "a swap of voters may be made, and a majority of the old ones commits (S61)"},
     {"lease_by_one_set", "quorum", "a swap of voters may be made, and the old ones alone give a lease (S61)"},

@@ -106,6 +106,8 @@ QuorumLedger::Fault QuorumLedger::join(size_t partition, const Merged& merge, Go
     if (auto fault = go_through(partition, end, one)) return fault;
     for (const auto& [key, held] : one.contents)
       if (interval.contains(key)) gone.contents[key] = held;
+    for (auto& [key, line] : one.timelines)
+      if (interval.contains(key)) gone.timelines[key] = std::move(line);
     for (const auto& [name, outcome] : one.written) {
       const auto [at, first] = gone.written.emplace(name, outcome);
       if (!first && at->second != outcome)
@@ -122,6 +124,7 @@ QuorumLedger::Fault QuorumLedger::check(size_t partition, const std::vector<Leaf
   std::map<Name, model::WriteOutcome> written;
   std::set<std::pair<std::string, std::string>> versions;
   p.leaves.clear();
+  p.timelines.clear();
   for (const auto& leaf : leaves) {
     Gone gone;
     if (auto fault = go_through(partition, leaf.end, gone)) return fault;
@@ -129,6 +132,8 @@ QuorumLedger::Fault QuorumLedger::check(size_t partition, const std::vector<Leaf
     auto& contents = p.leaves[leaf.id];
     for (const auto& [key, held] : gone.contents)
       if (leaf.interval.contains(key)) contents[key] = held;
+    for (auto& [key, line] : gone.timelines)
+      if (leaf.interval.contains(key)) p.timelines[key] = std::move(line);
     for (const auto& [name, outcome] : gone.written) {
       const auto [at, first] = written.emplace(name, outcome);
       if (!first && at->second != outcome)
@@ -213,6 +218,7 @@ QuorumLedger::Fault QuorumLedger::apply(Gone& gone, size_t partition, const mode
       return who + "says \"" + group[i].value + "\" of " + group[i].key + ", and should say \"" + wanted + "\" of " +
              asked.key;
     gone.versions.emplace(group[i].key, model::to_string(group[i].version));
+    gone.timelines[group[i].key].push_back({group[i].version, group[i].op == model::Op::del});
     if (group[i].op == model::Op::del)
       gone.contents.erase(group[i].key);
     else

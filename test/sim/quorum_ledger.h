@@ -68,6 +68,13 @@ class QuorumLedger {
     friend bool operator==(const Held&, const Held&) = default;
   };
   using Contents = std::map<std::string, Held>;
+  // What became of a key: its versions, each the next.
+  struct Written {
+    model::Version version;
+    bool deleted = false;
+  };
+  using Timeline = std::vector<Written>;
+  using Timelines = std::map<std::string, Timeline>;
   struct Merged {
     model::LogPoint low, high;  // the cuts
     model::Interval low_interval, high_interval;
@@ -84,6 +91,7 @@ class QuorumLedger {
   const Contents& contents(size_t partition, const model::PartitionId& leaf) const {
     return partitions_[partition].leaves.at(leaf);
   }
+  const Timelines& timelines(size_t partition) const { return partitions_[partition].timelines; }
 
  private:
   using Name = std::pair<uint64_t, uint64_t>;  // client, series
@@ -98,6 +106,7 @@ class QuorumLedger {
     std::map<Name, model::WriteOutcome> written;
     std::set<std::pair<std::string, std::string>> versions;  // key, version
     std::set<Place> ends;                                    // of its blocks
+    Timelines timelines;
   };
   struct Partition {
     std::map<Place, Built> built;
@@ -108,6 +117,7 @@ class QuorumLedger {
     std::set<std::pair<std::string, std::string>> refused;  // key, version
     std::set<Name> told_refused;
     std::map<model::PartitionId, Contents> leaves;
+    Timelines timelines;
   };
   Fault check_committed(const Partition& p, const Leaf& leaf, const std::set<Place>& ends) const;
   Fault go_through(size_t partition, const model::LogPoint& end, Gone& gone) const;

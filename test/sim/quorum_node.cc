@@ -399,17 +399,23 @@ base::Status QuorumNode::may_read(const Replica& r) {
 }
 
 void QuorumNode::get(Replica& r, const QuorumGet& m, Network::Reply reply) {
-  if (const auto may = may_read(r); !may) return reply(base::fail(may.error()));
+  if (m.session && m.session->of != r.id) return reply(base::fail(Code::stale_route, "it is another partition's"));
+  const auto shown = r.machine->shown(engine_->visible(r.id));
+  const auto before = m.session ? r.machine->may_read_session(at(), shown, m.session->seen)
+                      : m.any   ? r.machine->may_read_any(shown)
+                                : may_read(r);
+  if (!before) return reply(base::fail(before.error()));
   const auto found = engine_->get(r.id, m.key);
   if (!found) return reply(base::fail(found.error()));
   world_.scheduler.note("read", host_.id.name, r.partition, m.key,
                         *found ? model::to_string((*found)->version) : "none", r.machine->log().commit().value,
                         engine_->quorum_log(r.id)->visible.value);
-  QuorumValue value;
+  QuorumValue value{{}, {}, r.id, shown};
   if (*found && !(*found)->deleted) {
     value.value = std::string((*found)->value);
     value.version = (*found)->version;
   }
+  if (m.session || m.any) return reply(std::any(value));
   // Whatever comes between the read and its answer, and be it long: the lease is asked again (S7).
   const auto between = host_.process.random().chance(0.05) ? 900'000'000 : 2'000'000;
   host_.process.after(Duration(static_cast<int64_t>(host_.process.random().below(between))), [this, &r, value, reply] {
@@ -818,7 +824,7 @@ void QuorumNode::perform(Replica& r, Reply& e) {
   const auto& outcome = std::get<model::WriteOutcome>(request.verdict);
   if (const auto fault = world_.ledger.told(r.partition, m.client, m.series, outcome)) world_.violation(*fault);
   world_.acknowledged(host_, r.partition, r.id, outcome.lsn);
-  request.reply(std::any(QuorumWritten{outcome, request.repeat}));
+  request.reply(std::any(QuorumWritten{outcome, request.repeat, r.id}));
 }
 
 // --- effects: a split or a merge -------------------------------------------------------------------

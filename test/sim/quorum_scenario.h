@@ -92,11 +92,12 @@ class QuorumScenario : public testing::Test {
       if (host.get() != leader) others.push_back(host.get());
     return {others[0], others[1]};
   }
-  base::Result<QuorumValue> get(const QuorumHost& from, const std::string& key) {
+  base::Result<QuorumValue> get(const QuorumHost& from, const std::string& key, bool any = false) {
     std::optional<base::Result<QuorumValue>> answer;
-    world.network.call(client, from.id.name + "/partd", QuorumGet{0, key}, 3s, [&answer](const Network::Answer& a) {
-      answer.emplace(a ? base::Result<QuorumValue>(std::any_cast<const QuorumValue&>(*a)) : base::fail(a.error()));
-    });
+    world.network.call(
+        client, from.id.name + "/partd", QuorumGet{0, key, {}, any}, 3s, [&answer](const Network::Answer& a) {
+          answer.emplace(a ? base::Result<QuorumValue>(std::any_cast<const QuorumValue&>(*a)) : base::fail(a.error()));
+        });
     EXPECT_TRUE(world.wait([&] { return answer.has_value(); }, 5s));
     return answer ? *answer : base::fail(base::Code::cancelled, "never answered");
   }

@@ -53,6 +53,26 @@ TEST_F(QuorumSplitScenario, a_partition_is_split_and_both_children_go_on_from_it
   EXPECT_EQ(high->outcome.value, 8);
 }
 
+// A replica that was away for the whole of a split, and reaches nobody when it is back, has what it had of the parent,
+// and of the children nothing: it does not say of what it never had that it is not there.
+TEST_F(QuorumSplitScenario, who_has_nothing_of_a_child_yet_answers_nothing_at_any_level) {
+  auto& late = *followers().first;
+  world.kill(late);
+  ASSERT_TRUE(sent(*leader, incr("x", 7)).has_value());
+  begin_split("m");
+  ASSERT_TRUE(world.wait([&] { return is_split() && served(); }, 5s)) << world.describe();
+  cut_off(late);
+  world.start(late);
+  const auto child = map()->find("x")->id;
+  EXPECT_FALSE(world.wait([&] { return get(late, "x", true).has_value(); }, 3s));
+  const auto* copy = late.node->replica(child);
+  EXPECT_TRUE(copy == nullptr ||
+              copy->may_read_any(late.node->engine().visible(child)).error().code == Code::catching_up);
+  world.network.heal();
+  ASSERT_TRUE(world.wait([&] { return get(late, "x", true).has_value(); }, 10s)) << world.describe();
+  EXPECT_EQ(get(late, "x", true)->value, "7");
+}
+
 // S23: the answer was lost with the parent; its children look up whose write it was.
 TEST_F(QuorumSplitScenario, sim_s23_what_the_parent_did_is_not_done_again_by_a_child) {
   const auto write = incr("x", 7);

@@ -432,6 +432,8 @@ void QuorumWorld::finish() {
       if (violation_.empty()) compare(p, leaf, leaves);
     if (!violation_.empty()) return;
     if (const auto fault = ledger.check(p, leaves)) return violation("partition " + std::to_string(p) + ": " + *fault);
+    if (const auto fault = sessions_.check(p, ledger.timelines(p)))
+      return violation("partition " + std::to_string(p) + ": " + *fault);
     for (const auto& leaf : leaves)
       if (leaf.held != ledger.contents(p, leaf.id))
         return violation("other records of " + to_string(leaf.interval) + " are held than its log leads to");

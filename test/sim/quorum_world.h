@@ -25,6 +25,7 @@
 //   * nothing behind its cut is acknowledged by a partition that was split or merged (S43)
 // and at the end
 //   * each key's history is linearizable; what was acknowledged is there (S16, S18)
+//   * no session went back, whatever replica answered it (quorum_sessions.h)
 //   * logs and contents of all replicas are the same; children go on from what their parent had at the cut, and what
 //     two were merged into from what both had
 //   * the log is what the requests ask for, one after the other, each once at most (quorum_ledger.h)
@@ -49,6 +50,7 @@
 #include "test/sim/executor.h"
 #include "test/sim/network.h"
 #include "test/sim/quorum_ledger.h"
+#include "test/sim/quorum_sessions.h"
 #include "test/sim/seeds.h"
 #include "test/support/linear.h"
 
@@ -100,14 +102,23 @@ struct QuorumHost {
 struct QuorumWritten {
   model::WriteOutcome outcome;
   bool repeat = false;
+  model::PartitionId by = {};
 };
 struct QuorumGet {
+  struct Session {
+    model::PartitionId of;
+    model::Lsn seen;
+  };
   size_t partition = 0;
   std::string key;
+  std::optional<Session> session = {};
+  bool any = false;  // neither: linearizable
 };
 struct QuorumValue {
   std::optional<std::string> value;
   model::Version version{};
+  model::PartitionId by = {};
+  model::Lsn lsn = {};  // as of there, or later
 };
 
 class QuorumWorld {
@@ -191,10 +202,17 @@ class QuorumWorld {
     uint64_t number = 0, values = 0, series = 0;
     Writing writing;
     std::map<std::string, QuorumValue> seen;
+    std::map<model::PartitionId, model::Lsn> tokens;
   };
   void plan(Client& client);
   void act(Client& client);
   void read(Client& client, size_t partition);
+  void read_session(Client& client, size_t partition, const std::string& key);
+  std::string draw_key();
+  static void saw(Client& client, const model::PartitionId& by, model::Lsn lsn) {
+    client.tokens[by] = std::max(client.tokens[by], lsn);
+  }
+  model::Lsn token(const Client& client, size_t partition, const model::PartitionId& of) const;
   void got(Client& client, size_t operation, const Network::Answer& answer);
   QuorumWrite draw_write(Client& client, size_t partition);
   void draw_swap(Client& client, QuorumWrite& write);
@@ -248,6 +266,7 @@ class QuorumWorld {
   std::set<model::AttemptId> cancelled_;
   std::vector<std::unique_ptr<Client>> clients_;
   std::vector<linear::Operation> operations_;
+  QuorumSessions sessions_;
   const QuorumHost* damaged_ = nullptr;  // the last that a bit flipped on
   bool striking_ = false, asking_ = false;
   std::string violation_;

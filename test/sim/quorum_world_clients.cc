@@ -46,12 +46,17 @@ void QuorumWorld::act(Client& client) {
 
 // --- reads -----------------------------------------------------------------------------------------
 
-void QuorumWorld::read(Client& client, size_t partition) {
+std::string QuorumWorld::draw_key() {
   const size_t which = random_.below(chaos_.keys + 3);
-  const std::string key = which < chaos_.keys        ? "k" + std::to_string(which)
-                          : which == chaos_.keys     ? "v"
-                          : which == chaos_.keys + 1 ? "n" + std::to_string(random_.below(2))
-                                                     : "s";
+  return which < chaos_.keys        ? "k" + std::to_string(which)
+         : which == chaos_.keys     ? "v"
+         : which == chaos_.keys + 1 ? "n" + std::to_string(random_.below(2))
+                                    : "s";
+}
+
+void QuorumWorld::read(Client& client, size_t partition) {
+  const auto key = draw_key();
+  if (random_.chance(0.4)) return read_session(client, partition, key);
   linear::Operation op;
   op.process = client.number;
   op.key = std::to_string(partition) + "/" + key;
@@ -61,6 +66,33 @@ void QuorumWorld::read(Client& client, size_t partition) {
   operations_.push_back(std::move(op));
   network.call(client.process, client.at + "/partd", QuorumGet{partition, key}, kAnswerWithin,
                [this, &client, index](const Network::Answer& answer) { got(client, index, answer); });
+}
+
+// As a client has it (lib/client/flow.cc): a token of the partition, or of one that it goes on from.
+model::Lsn QuorumWorld::token(const Client& client, size_t partition, const model::PartitionId& of) const {
+  for (auto id = of; !id.none();) {
+    if (const auto it = client.tokens.find(id); it != client.tokens.end()) return it->second;
+    const auto* parent = model::find_parent(*maps_[partition], id);
+    id = parent != nullptr ? parent->id : model::PartitionId{};
+  }
+  return {};
+}
+
+// Anywhere: that the replica leads is no matter.
+void QuorumWorld::read_session(Client& client, size_t partition, const std::string& key) {
+  const auto* at = maps_[partition]->find(key);
+  QuorumGet get{partition, key, QuorumGet::Session{at->id, token(client, partition, at->id)}};
+  network.call(client.process, any_server() + "/partd", std::move(get), kAnswerWithin,
+               [this, &client, partition, key](const Network::Answer& answer) {
+                 plan(client);
+                 if (!answer) return;
+                 const auto& value = std::any_cast<const QuorumValue&>(*answer);
+                 saw(client, value.by, value.lsn);
+                 if (value.value)
+                   sessions_.saw(partition, client.number, key, value.version);
+                 else
+                   sessions_.saw_none(partition, client.number, key);
+               });
 }
 
 void QuorumWorld::got(Client& client, size_t index, const Network::Answer& answer) {
@@ -76,6 +108,13 @@ void QuorumWorld::got(Client& client, size_t index, const Network::Answer& answe
   op.outcome = linear::Outcome::ok;
   op.result = value.value;
   client.seen[op.key] = value;
+  saw(client, value.by, value.lsn);
+  const auto slash = op.key.find('/');
+  const auto table = std::stoull(op.key.substr(0, slash));
+  if (value.value)
+    sessions_.saw(table, client.number, op.key.substr(slash + 1), value.version);
+  else
+    sessions_.saw_none(table, client.number, op.key.substr(slash + 1));
 }
 
 // --- writes ----------------------------------------------------------------------------------------
@@ -245,6 +284,8 @@ void QuorumWorld::done(Client& client, const QuorumWritten& written) {
     if (is_counter(w.write.ops[0].key) || is_appended(w.write.ops[0].key)) op.result = std::to_string(o.value);
   }
   const auto& last = w.write.ops.back();  // its version is the answer's
+  saw(client, written.by, o.lsn);
+  sessions_.saw(w.write.partition, client.number, last.key, model::quorum_version(o.epoch, o.lsn));
   if (kind == model::ResultKind::place && last.op == model::Op::put)
     client.seen[std::to_string(w.write.partition) + "/" + last.key] = {last.value,
                                                                        model::quorum_version(o.epoch, o.lsn)};
