@@ -119,6 +119,9 @@ base::Result<std::optional<LogPoint>> Engine::Impl::find_point(Log& log, Lsn lsn
   for (const auto& point : {log.end, q.visible, log.row.applied, log.row.log_start})
     if (point.lsn == lsn) return point;
   if (lsn > log.end.lsn) return std::nullopt;
+  // A cut may stand for long, and segments are not kept for it.
+  for (const auto& mark : q.cuts.marks())
+    if (mark.at.lsn == lsn) return mark.at;
   if (lsn > q.visible.lsn) {
     const auto cut = q.lowest_cut();
     if (!cut || lsn <= cut->lsn)

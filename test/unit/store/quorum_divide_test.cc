@@ -133,6 +133,44 @@ TEST(QuorumDivide, children_begin_at_the_cut_and_are_read_and_written_at_once) {
   EXPECT_FALSE(s.take(block_after(at, 1, 5, at.lsn.value, {})));
 }
 
+// The coordination service was away for long, say: the cut stood, others went on with its epochs behind it, and what
+// was written elsewhere took the journal past all of it. Who has the cut divides: it counted for it, and to begin empty
+// would be to vote with nothing.
+TEST(QuorumDivide, at_a_cut_whose_segment_is_not_kept_any_more) {
+  for (const bool later_life : {false, true}) {
+    SCOPED_TRACE(later_life);
+    DividedStore s;
+    s.config.segment_bytes = 16 << 10;
+    s.config.retention_bytes = 1;
+    s.lose_power();
+    s.write("a", "1");
+    s.write("z", "2");
+    const auto at = s.cut();
+    ASSERT_TRUE(s.begin_epoch(4));
+    s.run();
+    ASSERT_TRUE(s.commit(s.log().end.lsn.value));
+    ASSERT_TRUE(s.create_quorum(5, 5));
+    ASSERT_TRUE(s.begin_epoch(1, 5));
+    s.run();
+    for (int i = 0; i < 30; i++) {
+      s.write("k", std::string(8000, 'x'), 5);
+      s.pass(std::chrono::seconds(1));
+    }
+    ASSERT_EQ(s.read_log(at.lsn.value).error().code, Code::not_found) << "its segment is gone";
+    if (later_life) s.lose_power();
+    EXPECT_EQ(s.engine->point_at(partition(1), at.lsn), at);
+    const auto divided = s.divide_in_the_end(at);
+    ASSERT_TRUE(divided) << base::to_string(divided.error());
+    EXPECT_EQ(s.all(2), (Rows{{"a", "1"}}));
+    EXPECT_EQ(s.all(3), (Rows{{"z", "2"}}));
+    EXPECT_EQ(s.log(2).end, at);
+    s.lose_power();
+    EXPECT_EQ(s.all(2), (Rows{{"a", "1"}}));
+    EXPECT_EQ(s.log(3).end, at);
+    EXPECT_TRUE(s.log(3).whole);
+  }
+}
+
 TEST(QuorumDivide, is_found_again_by_every_start) {
   for (const int rounds : {0, 2, 60}) {  // of applying, before it dies
     SCOPED_TRACE(rounds);
