@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cstring>
 #include <new>
+#include <optional>
 
 #include "lib/base/bytes.h"
 #include "lib/base/check.h"
@@ -21,17 +22,23 @@ constexpr size_t kSlab = size_t{1} << 20;        // … up to this
 constexpr size_t kKeepUnsorted = 4096;           // room for that many is kept
 constexpr size_t kNodeBytes = 24;                // of a tree, an entry, about
 
-// The first eight bytes as a number that orders as the bytes do.
-uint64_t prefix_of(std::string_view key) {
-  if (key.size() >= 8) return base::get_u64_be(key.data());
-  char bytes[8] = {};
-  std::memcpy(bytes, key.data(), key.size());
-  return base::get_u64_be(bytes);
+// Eight bytes as a number that orders as they do.
+uint64_t number_of(std::string_view bytes) {
+  if (bytes.size() >= 8) return base::get_u64_be(bytes.data());
+  char padded[8] = {};
+  std::memcpy(padded, bytes.data(), bytes.size());
+  return base::get_u64_be(padded);
+}
+
+size_t shared(std::string_view a, std::string_view b) {
+  return static_cast<size_t>(
+      std::mismatch(a.begin(), a.begin() + static_cast<ptrdiff_t>(std::min(a.size(), b.size())), b.begin()).first -
+      a.begin());
 }
 
 // What a tree holds. The record of a key may be replaced by a newer one in place: its key is the same.
 struct Slot {
-  uint64_t prefix;
+  mutable uint64_t prefix;
   mutable const Entry* entry;
 };
 struct Wanted {
@@ -39,21 +46,17 @@ struct Wanted {
   std::string_view key;
 };
 
-int compare(uint64_t a_prefix, std::string_view a, uint64_t b_prefix, std::string_view b) {
-  if (a_prefix != b_prefix) return a_prefix < b_prefix ? -1 : 1;
-  return a.compare(b);
-}
-
+// An entry is looked at only where the prefixes are equal.
 struct Less {
   using is_transparent = void;
   bool operator()(const Slot& a, const Slot& b) const {
-    return compare(a.prefix, a.entry->key(), b.prefix, b.entry->key()) < 0;
+    return a.prefix != b.prefix ? a.prefix < b.prefix : a.entry->key() < b.entry->key();
   }
   bool operator()(const Slot& a, const Wanted& b) const {
-    return compare(a.prefix, a.entry->key(), b.prefix, b.key) < 0;
+    return a.prefix != b.prefix ? a.prefix < b.prefix : a.entry->key() < b.key;
   }
   bool operator()(const Wanted& a, const Slot& b) const {
-    return compare(a.prefix, a.key, b.prefix, b.entry->key()) < 0;
+    return a.prefix != b.prefix ? a.prefix < b.prefix : a.key < b.entry->key();
   }
 };
 
@@ -64,7 +67,26 @@ struct Left {
   uint32_t crc;
 };
 
-using Tree = absl::btree_set<Slot, Less>;
+// Keys mostly begin alike. What tells one from another without a look at itself, which is elsewhere in memory, are the
+// bytes behind that.
+struct Tree : absl::btree_set<Slot, Less> {
+  std::optional<std::string> common;  // all keys begin with it; none: there are no keys
+
+  // Of a key that begins otherwise: one that is no wrong answer, as the keys themselves are asked where two are equal.
+  uint64_t prefix_of(std::string_view key) const {
+    if (!common) return 0;
+    if (key.starts_with(*common)) return number_of(key.substr(common->size()));
+    return key < *common ? 0 : UINT64_MAX;
+  }
+  // False: there is less that all begin with now, so that prefixes are others.
+  bool note(std::string_view key) {
+    if (!common) common.emplace(key);
+    const auto same = shared(*common, key);
+    if (same == common->size()) return true;
+    common->resize(same);
+    return false;
+  }
+};
 
 }  // namespace
 
@@ -94,6 +116,22 @@ struct Half::Trees {
   };
   std::map<model::ExtentId, Tree> of;
   std::vector<Put> unsorted;
+
+  // Prefixes for what is to be sorted in, and for what is there.
+  void prepare() {
+    const auto each = [&](const auto& fn) {
+      std::pair<const model::ExtentId, Tree>* at = nullptr;
+      for (auto& put : unsorted) {
+        if (at == nullptr || at->first != put.extent) at = &*of.try_emplace(put.extent).first;
+        fn(put, at->second);
+      }
+    };
+    each([](const Put& put, Tree& tree) {
+      if (tree.note(put.slot.entry->key())) return;
+      for (const auto& slot : tree) slot.prefix = tree.prefix_of(slot.entry->key());
+    });
+    each([](const Put& put, const Tree& tree) { put.slot.prefix = tree.prefix_of(put.slot.entry->key()); });
+  }
 };
 
 Half::Half() : trees_(std::make_unique<Trees>()) {}
@@ -139,16 +177,18 @@ base::Result<std::string_view> Entry::value(std::string& buffer) const {
 }
 
 void Half::put(model::ExtentId extent, const model::RecordView& r, bool newest, const PayloadPlace* left) {
-  trees_->unsorted.push_back({extent, {prefix_of(r.key), make(r, newest, left)}});
+  trees_->unsorted.push_back({extent, {0, make(r, newest, left)}});
 }
 
 void Half::settle(const Half* older) {
   auto& puts = trees_->unsorted;
   if (puts.empty()) return;
+  trees_->prepare();
   // Of one key the newest version first.
   std::sort(puts.begin(), puts.end(), [](const Trees::Put& a, const Trees::Put& b) {
     if (a.extent != b.extent) return a.extent < b.extent;
-    const int order = compare(a.slot.prefix, a.slot.entry->key(), b.slot.prefix, b.slot.entry->key());
+    if (a.slot.prefix != b.slot.prefix) return a.slot.prefix < b.slot.prefix;
+    const int order = a.slot.entry->key().compare(b.slot.entry->key());
     return order != 0 ? order < 0 : a.slot.entry->version > b.slot.entry->version;
   });
   Tree* tree = nullptr;
@@ -178,7 +218,7 @@ void Half::settle(const Half* older) {
 const Entry* Half::find(model::ExtentId extent, std::string_view key) const {
   const auto tree = trees_->of.find(extent);
   if (tree == trees_->of.end()) return nullptr;
-  const auto it = tree->second.find(Wanted{prefix_of(key), key});
+  const auto it = tree->second.find(Wanted{tree->second.prefix_of(key), key});
   return it == tree->second.end() ? nullptr : it->entry;
 }
 
@@ -205,13 +245,13 @@ Half::Walk::Walk(Walk&&) noexcept = default;
 
 const Entry* Half::Walk::seek(std::string_view key) {
   if (impl_->tree == nullptr) return nullptr;
-  impl_->at = impl_->tree->lower_bound(Wanted{prefix_of(key), key});
+  impl_->at = impl_->tree->lower_bound(Wanted{impl_->tree->prefix_of(key), key});
   return impl_->here();
 }
 
 const Entry* Half::Walk::seek_before(std::string_view key) {
   if (impl_->tree == nullptr) return nullptr;
-  impl_->at = key.empty() ? impl_->tree->end() : impl_->tree->lower_bound(Wanted{prefix_of(key), key});
+  impl_->at = key.empty() ? impl_->tree->end() : impl_->tree->lower_bound(Wanted{impl_->tree->prefix_of(key), key});
   return prev();
 }
 
