@@ -8,6 +8,7 @@
 #include "lib/coord/recovery_text.h"
 #include "lib/store/data_dir.h"
 #include "lib/store/direct_reader.h"
+#include "lib/store/live_page.h"
 #include "lib/store/lmdb_index.h"
 #include "lib/store/quorum_log.h"
 #include "lib/store/recovery.h"
@@ -45,25 +46,36 @@ std::string_view kind_word(model::BlockKind kind) {
   return "?";
 }
 
-// From the oldest segment that is needed to the end. Nothing is written.
-base::Result<store::JournalPosition> scan(
-    store::Disk& disk, std::function<base::Status(const store::Frame&, std::string_view)> frame,
-    std::function<void(const store::DamagedPlace&, const std::optional<store::Frame>&)> damage) {
-  TRY_ASSIGN(const auto segments, store::list_segments(disk));
-  if (segments.empty()) return store::JournalPosition{};
+// From the oldest segment that is needed to the end. Nothing is written. What a root block or the live page knows to be
+// durable is damaged where it is not there, as recovery has it; `applied`: or the index, its sequence.
+base::Status scan(store::Disk& disk, std::function<base::Status(const store::Frame&, std::string_view)> frame,
+                  const std::function<void(const store::DamagedPlace&, const std::optional<store::Frame>&)>& damage,
+                  uint64_t applied = 0) {
   store::JournalScan what;
+  // Before the segments are read: a server that runs goes on.
+  const auto page = store::LivePage::attach(disk);
+  if (!page && page.error().code != base::Code::not_found) return base::fail(page.error());
+  TRY_ASSIGN(const auto segments, store::list_segments(disk));
+  what.durable = std::max(page ? (*page)->read().durable.sequence : 0, applied);
+  if (segments.empty()) {
+    if (what.durable > 1) damage({{}, {0, 0, what.durable}, "the journal is gone"}, std::nullopt);
+    return base::ok();
+  }
   what.start = {segments.front(), 0, 0};
   auto roots = store::Roots::read(disk);
   if (roots && roots->newest() != nullptr) {
-    what.durable = roots->newest()->head.sequence;
+    what.durable = std::max(what.durable, roots->newest()->head.sequence);
     what.start.segment = std::max(segments.front(), roots->newest()->oldest_segment);
   }
   TRY_ASSIGN(auto first, disk.open(store::segment_path(what.start.segment), store::OpenMode::read));
   TRY_ASSIGN(what.segment_bytes, first->size());
   what.sync = false;
   what.frame = std::move(frame);
-  what.damage = std::move(damage);
-  return store::scan_journal(disk, what);
+  what.damage = damage;
+  TRY_ASSIGN(const auto end, store::scan_journal(disk, what));
+  if (end.sequence < what.durable)  // there is not one good frame
+    damage({what.start, {what.start.segment, 0, what.durable}, "the journal cannot be read"}, std::nullopt);
+  return base::ok();
 }
 
 // What verify found, a line each.
@@ -230,7 +242,8 @@ struct LyingLog {
   model::CopyReport report;
   store::EpochTable epochs;
   model::Lsn applied;
-  uint64_t begins = 0, from = 0;  // journal sequences
+  uint64_t begins = 0, from = 0;     // journal sequences
+  std::vector<std::string> damaged;  // places
 
   void take(const store::Frame& frame) {
     const auto& h = frame.header;
@@ -250,20 +263,37 @@ struct LyingLog {
       epochs.note(h.epoch, h.first);
     }
   }
+
+  // A block whose header is readable, and follows, is the log's end all the same.
+  void damage(const store::DamagedPlace& place, const std::optional<store::Frame>& whose) {
+    if (place.to.sequence <= std::max(begins, from)) return;
+    const bool one = whose && place.to.sequence == whose->at.sequence + 1;
+    if (one && whose->header.partition != report.partition) return;
+    const bool block = one && model::is_log_block(whose->header.kind);
+    if (block && whose->header.last() <= report.end.lsn) return;
+    report.whole = false;
+    damaged.push_back(to_string(place.from) + " to " + to_string(place.to) + ": " + place.what);
+    if (block) take(*whose);
+  }
 };
 
-base::Result<std::map<model::PartitionId, LyingLog>> lying_logs(const Offline& what, const store::Identity& identity) {
+struct Lying {
+  std::map<model::PartitionId, LyingLog> logs;
+  uint64_t applied = 0;  // by the index, a journal sequence
+};
+base::Result<Lying> lying_logs(const Offline& what, const store::Identity& identity) {
   const auto dir = what.index_dir.empty() ? what.data_dir + "/" + std::string(store::kIndexDir) : what.index_dir;
   TRY_ASSIGN(auto index, store::open_lmdb(dir, {.write = false}));
   auto rows = index->reader();
   TRY(rows->renew());
   TRY_ASSIGN(const auto meta, store::read_meta(*rows));
   TRY_ASSIGN(const auto tenures, store::read_tenures(*rows));
-  std::map<model::PartitionId, LyingLog> logs;
+  Lying lying;
+  lying.applied = meta ? meta->applied.sequence : 0;
   for (const auto& row : tenures) {
     if (!row.quorum || row.state != store::RowState::live) continue;
     if (!what.partition.empty() && to_string(row.partition).rfind(what.partition, 0) != 0) continue;
-    auto& log = logs[row.partition];
+    auto& log = lying.logs[row.partition];
     auto& r = log.report;
     r.server = identity.server;
     r.incarnation = identity.incarnation;
@@ -281,9 +311,9 @@ base::Result<std::map<model::PartitionId, LyingLog>> lying_logs(const Offline& w
     log.epochs.cut(row.applied.lsn);
     log.applied = row.applied.lsn;
     log.begins = row.quorum->begins;
-    log.from = row.quorum->from_sequence != 0 ? row.quorum->from_sequence : meta ? meta->applied.sequence : 0;
+    log.from = row.quorum->from_sequence != 0 ? row.quorum->from_sequence : lying.applied;
   }
-  return logs;
+  return lying;
 }
 
 }  // namespace
@@ -294,28 +324,33 @@ base::Result<int> report(const Offline& what) {
   const auto lock = disk.lock("id.lock");
   if (!lock)
     return base::fail(base::Code::conflict, "a server runs on " + what.data_dir + ": zkctl quorum show asks it itself");
-  TRY_ASSIGN(auto logs, lying_logs(what, identity));
+  TRY_ASSIGN(auto lying, lying_logs(what, identity));
+  auto& logs = lying.logs;
   const auto frame = [&](const store::Frame& f, std::string_view) -> base::Status {
     if (const auto it = logs.find(f.header.partition); it != logs.end()) it->second.take(f);
     return base::ok();
   };
-  const auto damage = [&](const store::DamagedPlace&, const std::optional<store::Frame>& whose) {
-    for (auto& [partition, log] : logs)
-      if (!whose || whose->header.partition == partition) log.report.whole = false;
+  const auto damage = [&](const store::DamagedPlace& place, const std::optional<store::Frame>& whose) {
+    for (auto& [partition, log] : logs) log.damage(place, whose);
   };
-  TRY(scan(disk, frame, damage));
+  TRY(scan(disk, frame, damage, lying.applied));
   const bool people = what.format == daemon::Format::table;  // the form that zkctl reads
   daemon::Printer out(people ? daemon::Format::tsv : what.format,
-                      {"partition", "assignment", "epoch", "lsn", "commit", "promised", "whole"});
+                      {"partition", "assignment", "epoch", "lsn", "commit", "promised", "whole", "damaged"});
   for (auto& [partition, log] : logs) {
     auto& r = log.report;
     r.epochs = log.epochs.starts();
     r.commit = std::min(r.commit, r.end.lsn);
+    std::string places;
+    for (const auto& place : log.damaged) {
+      if (people) daemon::print_line("# damaged: journal " + place);
+      places += (places.empty() ? "" : "; ") + place;
+    }
     if (people)
       daemon::print_line(coord::report_text(r));
     else
       out.row({to_string(r.partition), to_string(r.assignment), r.end.epoch.value, r.end.lsn.value, r.commit.value,
-               r.promised.value, r.whole});
+               r.promised.value, r.whole, places});
   }
   return logs.empty() ? 3 : 0;
 }

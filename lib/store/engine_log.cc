@@ -4,7 +4,9 @@
 
 #include "lib/base/check.h"
 #include "lib/base/log.h"
+#include "lib/base/testing.h"
 #include "lib/store/engine_impl.h"
+#include "lib/store/recovery.h"
 #include "lib/wire/block.h"
 
 namespace cantle::store {
@@ -310,6 +312,7 @@ std::string cut_path(const model::PartitionId& partition, const Frame& truncate)
 namespace {
 
 base::Status write_blocks(Disk& disk, const std::string& path, const std::vector<TailBlock>& blocks) {
+  CRASH_POINT("trash.before_write");
   TRY(disk.make_dir(kTrashDir));
   TRY(disk.sync_dir(""));
   const std::string aside = path + ".new";
@@ -327,7 +330,9 @@ base::Status write_blocks(Disk& disk, const std::string& path, const std::vector
     TRY(file->sync());
   }
   TRY(disk.rename(aside, path));
-  return disk.sync_dir(kTrashDir);
+  TRY(disk.sync_dir(kTrashDir));
+  CRASH_POINT("trash.after_write");
+  return ok();
 }
 
 }  // namespace
@@ -375,7 +380,8 @@ void Engine::Impl::expire_cut_offs(bool all) {
     if (!names) return;
     for (const auto& name : *names) {
       const auto dash = name.rfind('-');
-      if (!name.starts_with(kCutPrefix) || !name.ends_with(kCutEnd)) continue;
+      const bool cut = name.starts_with(kCutPrefix) && name.ends_with(kCutEnd);
+      if (!cut && !(name.starts_with(kLostPrefix) && name.ends_with(kLostEnd))) continue;
       const uint64_t since = std::strtoull(name.c_str() + dash + 1, nullptr, 10);
       if (all || since + kept < now_ms) (void)disk.remove(std::string(kTrashDir) + "/" + name);
     }

@@ -136,6 +136,7 @@ class Replay {
   void doubt(Log& log, uint64_t sequence);
   base::Status settle();
   base::Status doubt_parents(WriteTxn& txn);
+  base::Status keep_lost_end(const JournalPosition& end);
   base::Status remember(const JournalPosition& end);
   JournalScan scan();
   JournalPosition start_of_scan() const;
@@ -166,8 +167,9 @@ JournalScan Replay::scan() {
   scan.segment_bytes = e_.config.segment_bytes;
   scan.group_bytes_max = e_.config.group_bytes_max;
   const Root* root = e_.roots.newest();
-  scan.durable = std::max({root == nullptr ? 0 : root->head.sequence, e_.index_applied.sequence,
-                           e_.parts.live == nullptr ? 0 : e_.parts.live->durable_before()});
+  scan.durable =
+      std::max({root == nullptr ? 0 : root->head.sequence, e_.index_applied.sequence,
+                e_.parts.live == nullptr || MUTANT("damaged_end_is_torn") ? 0 : e_.parts.live->durable_before()});
   scan.frame = [this](const Frame& f, std::string_view payload) { return frame(f, payload); };
   scan.damage = [this](const DamagedPlace& place, const std::optional<Frame>& whose) { damage(place, whose); };
   return scan;
@@ -194,6 +196,7 @@ base::Status Replay::run() {
   }
   const Root* root = e_.roots.newest();
   e_.report.clean = root != nullptr && root->clean && root->head == end;
+  TRY(keep_lost_end(end));
   if (!e_.report.damaged.empty()) TRY(remember(end));
   TRY_ASSIGN(auto tail, finish_tail(e_.parts.disk, end, e_.config.segment_bytes, e_.config.group_bytes_max));
   if (tail.zeroed > 0) {
@@ -207,6 +210,17 @@ base::Status Replay::run() {
   TRY(settle());
   e_.journal->start(end, tail.file, tail.ready);
   e_.report.took = e_.parts.clock.now() - started;
+  return ok();
+}
+
+// No peer need have what the end of a journal on every replica was, and its bytes are about to be written over.
+base::Status Replay::keep_lost_end(const JournalPosition& end) {
+  if (e_.report.damaged.empty() || !is_lost_end(e_.report.damaged.back(), end)) return ok();
+  if (MUTANT("damaged_end_not_kept")) return ok();
+  auto kept = keep_lost_tail(e_.parts.disk, e_.report.damaged.back().from, e_.config.segment_bytes,
+                             e_.config.group_bytes_max, e_.parts.clock.wall_ms());
+  if (!kept) return base::fail(std::move(kept).error().wrap("keeping the damaged end of the journal in the trash"));
+  if (!kept->empty()) base::log(base::Level::warn, "journal-end-kept", {{"file", *kept}});
   return ok();
 }
 
@@ -536,6 +550,8 @@ void Replay::damage(const DamagedPlace& place, const std::optional<Frame>& whose
     if (one && (whose->header.kind != BlockKind::data || whose->header.partition != partition)) continue;
     if (one && whose->header.last() <= log->row.applied.lsn) continue;  // it is in the index
     doubt(*log, place.to.sequence);
+    // Its LSNs are taken, by a header that readers of the journal will see: what comes next goes on behind it.
+    if (one && before_of(whose->header) == log->end) log->end = log->durable = point_of(whose->header);
   }
 }
 

@@ -56,6 +56,15 @@ class Scan {
       TRY_ASSIGN(const bool natural, next_goes_on(i));
       if (natural) return true;
       TRY_ASSIGN(jump, later(i, scanner.offset()));
+      const bool was_durable = jump || end_.sequence < scan_.durable;
+      if (whose && was_durable && whose->at.sequence == end_.sequence) {
+        // Its header says how far it goes: what is damaged is this block alone, and it stays where it is.
+        jump.reset();
+        damaged(whose, whose->end(), why);
+        end_ = whose->end();
+        scanner.pass(*whose);
+        continue;
+      }
       if (!jump) return false;
       damaged(whose, jump->frame.at, why);
       return true;
@@ -150,10 +159,47 @@ base::Result<std::vector<uint64_t>> list_segments(Disk& disk) {
   return segments;
 }
 
+bool is_lost_end(const DamagedPlace& place, const JournalPosition& end) {
+  return place.to.sequence == end.sequence && place.from.segment == place.to.segment &&
+         place.from.offset == place.to.offset;
+}
+
 base::Result<JournalPosition> scan_journal(Disk& disk, const JournalScan& scan) {
   TRY_ASSIGN(auto segments, list_segments(disk));
   std::erase_if(segments, [&](uint64_t n) { return n < scan.start.segment; });
   return Scan(disk, scan, std::move(segments)).run();
+}
+
+namespace {
+
+// The bytes there that finish_tail() is going to write over.
+base::Result<std::string> bytes_at(Disk& disk, uint64_t segment, uint64_t from, uint64_t segment_bytes,
+                                   uint64_t group_bytes_max) {
+  auto file = disk.open(segment_path(segment), OpenMode::medium);
+  if (!file && file.error().code == Code::not_found) return std::string();
+  if (!file) return base::fail(std::move(file).error());
+  TRY_ASSIGN(const auto size, (*file)->size());
+  SegmentScanner scanner(**file, segment, from, std::min({size, segment_bytes, from + reach_of(group_bytes_max)}));
+  TRY_ASSIGN(const auto length, scanner.nonzero_from(from));
+  return (*file)->read(from, length);
+}
+
+}  // namespace
+
+base::Result<std::string> keep_lost_tail(Disk& disk, const JournalPosition& end, uint64_t segment_bytes,
+                                         uint64_t group_bytes_max, base::WallMs now) {
+  TRY_ASSIGN(auto bytes, bytes_at(disk, end.segment, end.offset, segment_bytes, group_bytes_max));
+  TRY_ASSIGN(const auto next, bytes_at(disk, end.segment + 1, 0, segment_bytes, group_bytes_max));
+  bytes += next;
+  if (bytes.empty()) return std::string();
+  TRY(disk.make_dir(kTrashDir));
+  TRY(disk.sync_dir(""));
+  std::string path = std::string(kTrashDir) + "/" + std::string(kLostPrefix);
+  for (const uint64_t n : {end.segment, end.offset, end.sequence}) path += std::to_string(n) + "-";
+  path += std::to_string(now) + std::string(kLostEnd);
+  TRY(disk.write_whole(path, bytes));
+  CRASH_POINT("recovery.end_kept");
+  return path;
 }
 
 base::Result<Tail> finish_tail(Disk& disk, const JournalPosition& end, uint64_t segment_bytes,

@@ -5,7 +5,8 @@
 //   * the end of a segment, if the next one goes on with that sequence;
 //   * damage, if a good frame of a later sync group follows: that group was written only after this place
 //     had been synced; or if the place is known to have been durable (a root, the index). It is reported
-//     and passed over, never cut (S62);
+//     and passed over, never cut (S62). A block whose header is readable is passed over alone; where not even that is
+//     known of the last one, what stands there goes to the trash (keep_lost_tail);
 //   * else the torn tail of the last group: nobody was told of it. finish_tail() zeroes it.
 //
 // Threads: any; blocking.
@@ -15,15 +16,20 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <string>
 #include <string_view>
 #include <vector>
 
 #include "lib/base/result.h"
+#include "lib/base/time.h"
 #include "lib/store/disk.h"
 #include "lib/store/engine.h"
 #include "lib/store/journal_format.h"
 
 namespace cantle::store {
+
+// In the trash: journal-SEGMENT-OFFSET-SEQUENCE-MILLISECONDS.damaged
+constexpr std::string_view kLostPrefix = "journal-", kLostEnd = ".damaged";
 
 struct JournalScan {
   JournalPosition start;  // sequence 0: whatever the first frame says
@@ -36,10 +42,18 @@ struct JournalScan {
   std::function<void(const DamagedPlace& place, const std::optional<Frame>& whose)> damage;
 };
 
+// That place is the end of the journal, which had been durable: nobody can say how many bytes it had.
+bool is_lost_end(const DamagedPlace& place, const JournalPosition& end);
 // The journal's segments, ascending.
 base::Result<std::vector<uint64_t>> list_segments(Disk& disk);
 // Where the journal ends: the place of the next frame. Its segment may not exist (an empty or lost journal).
 base::Result<JournalPosition> scan_journal(Disk& disk, const JournalScan& scan);
+
+// What stands at the end of a journal whose end is damaged, though it had been durable: into the trash, as it lies
+// there, before finish_tail() writes over it. The path; empty: nothing stands there. no_space: nothing was written
+// over.
+base::Result<std::string> keep_lost_tail(Disk& disk, const JournalPosition& end, uint64_t segment_bytes,
+                                         uint64_t group_bytes_max, base::WallMs now);
 
 struct Tail {
   std::shared_ptr<File> file, ready;  // of the end's segment; of the one after it, if it is usable

@@ -22,8 +22,9 @@ namespace {
 
 class JournalWorld {
  public:
-  explicit JournalWorld(uint64_t seed)
-      : scheduler_(seed), medium_(scheduler_, "p1"), process_(scheduler_, "p1", "partd") {
+  // `flips`: bits flip while the process is dead, and the power does not fail: the live page knows what was durable.
+  explicit JournalWorld(uint64_t seed, bool flips = false)
+      : flips_(flips), scheduler_(seed), medium_(scheduler_, "p1"), process_(scheduler_, "p1", "partd") {
     process_.kill();
     medium_.on_power_loss([this] { lose_power(); });
     auto& random = scheduler_.random();
@@ -81,13 +82,15 @@ class JournalWorld {
     }
     const auto& report = life_->engine->report();
     scheduler_.note("recovered", report.frames, report.torn_bytes, report.damaged.size());
-    if (!report.damaged.empty()) fail("its journal is called damaged, and nothing damaged it");
+    if (!report.damaged.empty() && flipped_ == 0 && !damaged_before_)
+      fail("its journal is called damaged, and nothing damaged it");
     there_ = there_ || life_->engine->find(tenure_).has_value();
     if (!there_) {
       const auto begun = life_->engine->create({tenure_, table_, {1}, {}},
                                                [this](base::Status made) { there_ = there_ || made.has_value(); });
       if (!begun || !scheduler_.run_until([&] { return there_; }, scheduler_.now() + 1s)) return false;
     }
+    if (flips_ && !life_->engine->find(tenure_)->whole && !mend()) return false;
     check();
     for (size_t bursts = scheduler_.random().below(3); bursts > 0 && process_.alive(); --bursts) burst();
     return process_.alive();
@@ -125,8 +128,65 @@ class JournalWorld {
     if (process_.alive()) life_->engine->tick();
   }
 
+  // What may be lost is said to be, and was not thrown away: all but what the bits themselves hit stands in the journal
+  // or in the trash. From now on the copy is called whole without it.
+  bool mend() {
+    size_t gone = 0;
+    std::string all;
+    for (auto it = durable_.begin(); it != durable_.end();) {
+      const auto found = life_->engine->get(tenure_.partition, it->first);
+      if (found && *found && (*found)->version == it->second) {
+        ++it;
+        continue;
+      }
+      if (all.empty()) all = everything();
+      gone += all.find(it->first) == std::string::npos ? 1 : 0;
+      it = durable_.erase(it);
+    }
+    if (gone > flipped_) fail("what was durable and damaged is neither in the journal nor in the trash");
+    flipped_ = 0;
+    bool marked = false;
+    const auto begun = life_->engine->mark_whole(tenure_, [&](base::Status s) { marked = s.has_value(); });
+    if (!begun || !scheduler_.run_until([&] { return marked || !process_.alive(); }, scheduler_.now() + 1s))
+      return false;
+    damaged_before_ = true;
+    return process_.alive();
+  }
+  std::string everything() {
+    std::string all;
+    for (const auto& path : medium_.paths()) {
+      if (!path.starts_with("journal/0") && !path.starts_with("trash/")) continue;
+      const auto file = life_->disk.open(path, store::OpenMode::read);
+      if (file) all += (*file)->read(0, (*file)->size().value_or(0)).value_or("");
+    }
+    return all;
+  }
+  // A bit flips: anywhere in the journal, or in the last of what was durable.
+  void flip(const store::JournalPosition& end) {
+    auto& random = scheduler_.random();
+    if (random.chance(0.4)) {
+      flipped_ += medium_.flip_bit("journal/0") ? 1 : 0;
+      return;
+    }
+    if (end.offset < 160) return;
+    SimDisk disk(medium_, hand_);
+    const auto file = disk.open(store::segment_path(end.segment), store::OpenMode::write);
+    if (!file) return;
+    const auto at = end.offset - 1 - random.below(std::min<uint64_t>(end.offset, random.chance(0.5) ? 240 : 60));
+    auto byte = (*file)->read(at, 1);
+    if (!byte || byte->size() != 1) return;
+    byte->front() = static_cast<char>(byte->front() ^ (1 << random.below(8)));
+    if ((*file)->write(at, *byte) && (*file)->sync()) ++flipped_;
+  }
+
   void die() {
     auto& random = scheduler_.random();
+    if (flips_) {
+      const auto end = life_->page->read().durable;
+      process_.kill();
+      if (random.chance(0.5)) scheduler_.after(500us, [this, end] { flip(end); });
+      return;
+    }
     auto& faults = medium_.faults();
     switch (random.below(4)) {
       case 0: process_.kill(); break;
@@ -160,6 +220,7 @@ class JournalWorld {
     model::LogPoint before;
     for (model::Lsn next = oldest.value_or(model::Lsn{1}); end && next <= end->lsn;) {
       const auto part = (*reader)->read(tenure_.partition, next, 1 << 20);
+      if (damaged_before_ && part && part->gap) return;
       if (!part || part->gap || part->gone || part->blocks.empty()) return fail("the journal cannot be read");
       for (const auto& block : part->blocks) {
         const auto& h = block.header;
@@ -174,9 +235,12 @@ class JournalWorld {
     }
   }
 
+  bool flips_, damaged_before_ = false;
+  size_t flipped_ = 0;  // bits, since the copy was whole
   Scheduler scheduler_;
   Medium medium_;
   Process process_;
+  Process hand_{scheduler_, "hand", "hand"};  // of whoever spoils the disk while it is dead
   store::MemIndexFiles index_;
   SimExecutor::Times times_;
   store::EngineConfig config_;
@@ -192,9 +256,16 @@ class JournalWorld {
 
 Verdict run_journal(uint64_t seed) { return JournalWorld(seed).run(); }
 const Simulation journal("journal", run_journal);
+Verdict run_damaged_journal(uint64_t seed) { return JournalWorld(seed, true).run(); }
+const Simulation damaged_journal("journal_damaged", run_damaged_journal);
 
 // S61, S62, S63.
 TEST(SimJournal, what_was_durable_is_there_however_often_the_server_dies) { run_seeds("journal", 1000, run_journal); }
+
+// S62: at its end, too, where only the live page knows what it was.
+TEST(SimJournal, what_was_durable_and_is_damaged_is_said_to_be_and_is_kept) {
+  run_seeds("journal, damaged", 300, run_damaged_journal);
+}
 
 }  // namespace
 }  // namespace cantle::sim

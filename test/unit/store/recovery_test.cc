@@ -137,6 +137,64 @@ TEST(Recovery, a_damaged_last_block_that_was_told_durable_is_no_torn_tail) {
   for (const auto& t : s.engine->tenures()) EXPECT_FALSE(t.whole);
 }
 
+// It is passed over, as one in the middle is: what it was can still be looked at, and what comes next goes on behind
+// it.
+TEST(Recovery, a_damaged_last_block_whose_header_is_readable_stays_where_it_is) {
+  Store s;
+  ASSERT_TRUE(s.open());
+  ASSERT_TRUE(s.create(1, 1));
+  const auto before = s.engine->status().head;
+  ASSERT_TRUE(s.write(1, "a", "1"));
+  const auto after = s.engine->status().head;
+  s.kill();
+  s.disk.bytes(kSegment)[before.offset + kFrameAndHeader] ^= 1;
+  s.disk.files.find(kSegment)->second->synced = s.disk.bytes(kSegment);
+  const auto lies = s.disk.bytes(kSegment).substr(before.offset, after.offset - before.offset);
+  for (int round = 0; round < 3; round++) {
+    ASSERT_TRUE(s.open());
+    EXPECT_EQ(s.engine->report().damaged.size(), 1U) << round;
+    EXPECT_EQ(s.engine->report().torn_bytes, 0U);
+    EXPECT_FALSE(s.engine->find(partition(1))->whole);
+    if (round == 0) {
+      EXPECT_EQ(s.engine->status().head.offset, after.offset);
+    }
+    EXPECT_EQ(s.engine->log_end(partition(1))->lsn.value, 1U + static_cast<uint64_t>(round));
+    EXPECT_EQ(s.disk.bytes(kSegment).substr(before.offset, lies.size()), lies) << round;
+    EXPECT_EQ(s.all(1).size(), static_cast<size_t>(round));
+    ASSERT_TRUE(s.write(1, "b" + std::to_string(round), "2"));
+    s.kill();
+    s.disk.crash();
+  }
+}
+
+// Of the last block not even the header can be read: how far it went nobody knows, and the journal goes on over it.
+TEST(Recovery, a_damaged_end_is_in_the_trash_before_anything_is_written_over_it) {
+  Store s;
+  ASSERT_TRUE(s.open());
+  ASSERT_TRUE(s.create(1, 1));
+  const auto before = s.engine->status().head;
+  ASSERT_TRUE(s.write(1, "a", "the only copy"));
+  const auto after = s.engine->status().head;
+  s.kill();
+  s.disk.bytes(kSegment)[before.offset + 4] ^= 1;
+  s.disk.files.find(kSegment)->second->synced = s.disk.bytes(kSegment);
+  auto lies = s.disk.bytes(kSegment).substr(before.offset, after.offset - before.offset);
+  while (lies.back() == 0) lies.pop_back();
+  for (int round = 0; round < 2; round++) {
+    ASSERT_TRUE(s.open());
+    EXPECT_EQ(s.engine->report().damaged.size(), 1U);
+    EXPECT_FALSE(s.engine->find(partition(1))->whole);
+    EXPECT_EQ(s.disk.bytes(kSegment)[before.offset + 4], 0);
+    const auto kept = s.disk.list(kTrashDir);
+    ASSERT_TRUE(kept);
+    ASSERT_EQ(kept->size(), 1U) << round;
+    EXPECT_TRUE(kept->front().starts_with(kLostPrefix) && kept->front().ends_with(kLostEnd)) << kept->front();
+    EXPECT_EQ(s.disk.bytes(std::string(kTrashDir) + "/" + kept->front()), lies);
+    s.kill();
+    s.disk.crash();
+  }
+}
+
 // What one group can reach is looked through and made zeros, and no more; unless it is known that more was durable.
 TEST(Recovery, behind_the_end_it_reads_as_far_as_one_group_goes_unless_something_is_missing) {
   constexpr uint64_t kReach = (64 << 10) + framed_size(model::kBlockMax);
