@@ -245,7 +245,8 @@ Lsn Leader::agreed(const model::Voters& voters) const {
 void Leader::commit(Instant now, Effects& out) {
   if (stopped_ || !start_) return;
   Lsn lsn = MUTANT("commit_before_own_sync") && voters_.size() > 1 ? log_.end().lsn : log_.durable().lsn;
-  if (!MUTANT("commit_alone")) lsn = std::min(lsn, agreed(voters_));
+  const bool by_new = next_voters_ && MUTANT("commit_by_new_set");
+  if (!MUTANT("commit_alone") && !by_new) lsn = std::min(lsn, agreed(voters_));
   if (next_voters_ && !MUTANT("commit_by_one_set")) lsn = std::min(lsn, agreed(*next_voters_));
   // What was written under older epochs counts when the epoch start does, never by itself (S14).
   if (lsn < *start_ && !MUTANT("count_older_epochs")) return;

@@ -147,7 +147,7 @@ void QuorumTables::arrange(Table& t, bool first, Out& out) {
 // Should this copy have a log that is not here? One that came with the table has none yet, unless this server has
 // acted on that table before (S6).
 bool QuorumTables::lost(const Table& t, const model::Partition& p, const model::Assignment& a, bool first) const {
-  if (first && self_.fresh_under_known_name) return true;
+  if (first && self_.fresh_under_known_name && !MUTANT("wiped_has_nothing_to_lose")) return true;
   if (!model::answers_reads(a.state)) return false;
   if (was_parents(t, p.id, a)) return false;
   // What it continues came with the table, perhaps, and this server was never there.

@@ -245,7 +245,9 @@ base::Status Engine::Impl::refill(const model::PartitionId& partition, QuorumSna
       TRY_ASSIGN(auto meta, read_meta(txn));
       CHECK(meta);
       auto& fresh = row.refill.emplace();
-      fresh.extent = {meta->next_extent++};
+      // A new one, or what was deleted meanwhile would be there still (S17).
+      fresh.extent =
+          MUTANT("refill_into_the_old_copy") ? row.parts.front().extent : model::ExtentId{meta->next_extent++};
       fresh.at = p->at;
       fresh.epochs = p->epochs;
       fresh.log_time_ms = p->log_time_ms;
@@ -277,6 +279,7 @@ base::Status Engine::Impl::refill(const model::PartitionId& partition, QuorumSna
   };
   index_txn(std::move(task), [this, id = log->id(), result, done = std::move(done)](const base::Status& s) {
     if (s) {
+      CRASH_POINT("snapshot.part_durable");
       if (TenureRow* row = find_row(id)) row->refill = result->row.refill;
       for (auto& [extent, row] : result->extents) extents[extent] = std::move(row);
     }
@@ -313,6 +316,7 @@ base::Status Engine::Impl::install(const model::PartitionId& partition, Done don
 }
 
 void Engine::Impl::install_now(const std::shared_ptr<Log>& log, Done done) {
+  CRASH_POINT("snapshot.before_install");
   auto row = std::make_shared<TenureRow>();
   auto changed = std::make_shared<std::map<model::ExtentId, ExtentRow>>();
   index_txn(
@@ -363,6 +367,7 @@ void Engine::Impl::install_now(const std::shared_ptr<Log>& log, Done done) {
       },
       [this, log, row, changed, done = std::move(done)](const base::Status& s) {
         if (!s) return done(s);
+        CRASH_POINT("snapshot.installed");
         for (auto& [extent, pieces] : *changed) extents[extent] = std::move(pieces);
         installed(*log, *row);
         // A lost index is made again from the journal: what it does not have must stand there first.

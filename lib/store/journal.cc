@@ -56,7 +56,7 @@ base::Result<std::shared_ptr<File>> make_segment(Disk& disk, uint64_t segment, u
   CRASH_POINT("journal.segment_zeroed");
   TRY(disk.rename(kTemporary, segment_path(segment)));
   CRASH_POINT("journal.segment_named");
-  TRY(disk.sync_dir(kJournalDir));  // S64
+  if (!MUTANT("name_not_synced")) TRY(disk.sync_dir(kJournalDir));  // S64
   return file;
 }
 
@@ -217,7 +217,7 @@ void Journal::make_ready() {
       }
       TRY(disk.rename(segment_path(made->from), segment_path(made->segment)));
       CRASH_POINT("journal.segment_recycled");
-      TRY(disk.sync_dir(kJournalDir));
+      if (!MUTANT("name_not_synced")) TRY(disk.sync_dir(kJournalDir));  // S64
       return std::shared_ptr<File>(std::move(file));
     };
     for (const auto old : made->remove) (void)disk.remove(segment_path(old));

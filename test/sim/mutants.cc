@@ -1,5 +1,6 @@
 #include "test/sim/mutants.h"
 
+#include <gtest/gtest.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -19,6 +20,7 @@ namespace cantle::sim {
 #ifdef CANTLE_TESTING
 namespace {
 
+// What is to catch it: a simulation, by its name; or a scenario, a test of this program, as GoogleTest names it.
 struct Mutant {
   const char* name;
   const char* simulation;
@@ -38,6 +40,8 @@ constexpr Mutant kMutants[] = {
     {"split_skip_barrier", "push", "filling begins before writers include the children (S43)"},
     {"apply_ahead_of_journal", "push", "the index is applied before the journal is durable (S63)"},
     {"apply_older_version", "push", "an older version takes the place of a newer one"},
+    {"damaged_end_is_torn", "journal_damaged", "what only the live page knows to be durable is taken for torn (S62)"},
+    {"damaged_end_not_kept", "journal_damaged", "a damaged end is written over (S62)"},
     {"no_torn_tail_zeroing", "journal", "a torn tail stays where later frames are written"},
     {"ignore_min_txnseq", "push", "messages of older maps are taken (S32)"},
     {"available_before_majority_bulk_end", "push", "AVAILABLE with one source slot heard (S43)"},
@@ -91,15 +95,19 @@ constexpr Mutant kMutants[] = {
     {"holders_who_have_not", "quorum_merges", "a report names voters that have not confirmed the cut (S27)"},
     {"begun_before_it_came_of_that", "quorum_merges", "who has the logs of both takes part without one, meanwhile"},
     {"damaged_votes", "quorum_damaged", "a voter whose log is not whole says where it ends (R16)"},
-    {"damaged_trusts_its_promise", "quorum_damaged",
+    {"damaged_trusts_its_promise",
+     "QuorumScenario.r16_one_whose_seal_may_be_lost_obeys_nobody_before_it_has_sealed_again",
      "a voter whose seal may be lost obeys who it sealed against (R16)"},
     {"whole_too_early", "quorum_damaged", "a mended log is called whole before all that it confirmed is there (R16)"},
     {"series_left_behind", "quorum_forgets", "a snapshot does not bring the series (S23)"},
-    {"install_forgets_promise", "quorum_forgets", "a snapshot's copy does not know what the old one promised"},
+    {"install_forgets_promise", "QuorumRebuilds.sim_s11_a_snapshot_does_not_make_a_replica_forget_what_it_promised",
+     "a snapshot's copy does not know what the old one promised"},
     {"install_before_complete", "quorum_forgets", "a snapshot takes a copy's place before it is complete (S22)"},
     {"install_over_a_longer_log", "quorum_forgets", "a snapshot takes the place of a log that goes further (S5)"},
-    {"snapshot_of_a_parked_copy", "quorum_splits", "a snapshot is given of a log that ends in a cut, and brings none"},
-    {"take_waiting_at_commit", "quorum", "what waited is judged by a store that has not heard of the commit before it"},
+    {"snapshot_of_a_parked_copy", "QuorumSplitForgets.sim_s43_who_leads_after_a_rebuild_knows_that_its_log_is_cut",
+     "a snapshot is given of a log that ends in a cut, and brings none"},
+    {"take_waiting_at_commit", "QuorumScenario.sim_s24_what_waited_for_a_leader_is_judged_by_what_it_found_in_its_log",
+     "what waited is judged by a store that has not heard of the commit before it"},
     {"session_token_not_asked", "quorum", "a replica answers a session that has seen more than it has"},
     {"read_without_lease", "quorum", "a leader reads whatever its lease says (S7)"},
     {"commit_by_one_set", "quorum", "a swap of voters may be made, and a majority of the old ones commits (S61)"},
@@ -109,6 +117,28 @@ constexpr Mutant kMutants[] = {
     {"reform_by_an_older_map", "quorum", "a leader with an older map swaps voters back (S61)"},
     {"cancel_without_leader", "quorum", "METADATA drops a replica that may have a vote (S61)"},
     {"finalize_without_swap", "quorum", "METADATA drops a replica that still votes (S61)"},
+    {"wiped_has_nothing_to_lose", "QuorumMembers.sim_s06_who_lost_its_disk_has_no_vote_under_its_old_name",
+     "a voter whose disk was lost begins again under its name, with nothing (S6)"},
+    {"commit_by_new_set", "QuorumMembers.sim_s09_nothing_is_acknowledged_by_a_removal_that_was_only_asked_for",
+     "what was only asked for counts (S9)"},
+    {"commit_by_new_set",
+     "QuorumMembers.sim_s10_while_a_configuration_is_not_committed_nothing_is_acknowledged_under_it",
+     "what was only asked for counts (S10)"},
+    {"commit_by_one_set", "QuorumMembers.sim_s13_what_is_under_way_when_voters_change_is_on_a_majority_of_either",
+     "what was counts until the answer is here (S13)"},
+    {"count_older_epochs", "QuorumFailover.sim_s14_copies_of_an_older_epoch_do_not_count_before_the_epoch_start",
+     "copies of older epochs are counted (S14)"},
+    {"refill_into_the_old_copy", "QuorumForgets.sim_s17_what_was_deleted_stays_deleted_where_the_delete_never_came",
+     "a snapshot is put over what is there (S17)"},
+    {"finalize_without_swap", "QuorumMembers.sim_s19_a_live_replica_goes_only_when_another_has_what_it_has",
+     "METADATA drops a live replica as surplus (S19)"},
+    {"voter_not_level", "QuorumMembers.sim_s20_who_is_replaced_votes_until_there_is_another",
+     "the old replica goes first (S20)"},
+    {"divide_without_the_cut",
+     "QuorumSplitScenario.sim_s46_who_lacks_the_end_of_the_parent_does_not_go_on_in_the_middle_of_a_child",
+     "a replica goes on in a child from where its parent's log ends (S46)"},
+    {"name_not_synced", "QuorumFailover.sim_s64_what_was_acknowledged_in_a_new_segment_is_there_after_a_power_cut",
+     "a segment's name is not synced (S64)"},
 };
 
 // What the child tells: which seed it is at, and what it saw.
@@ -134,9 +164,25 @@ void search(const Mutant& mutant, const RunSeed& run, uint64_t limit, Shared* sh
   }
 }
 
+bool is_scenario(const Mutant& mutant) { return std::strchr(mutant.simulation, '.') != nullptr; }
+
+// A scenario is one schedule: it fails with the mutant, and passes without.
+void act(const Mutant& mutant, Shared* shared) {
+  std::freopen("/dev/null", "w", stdout);
+  testing::GTEST_FLAG(filter) = mutant.simulation;
+  const auto passes = [](const char* name) {
+    base::set_mutant(name);
+    return RUN_ALL_TESTS() == 0 && testing::UnitTest::GetInstance()->test_to_run_count() > 0;
+  };
+  shared->seed = 1;
+  if (!passes("") || passes(mutant.name)) return;
+  std::snprintf(shared->violation, sizeof shared->violation, "%s", mutant.simulation);
+  shared->caught = true;
+}
+
 bool caught(const Mutant& mutant, uint64_t limit) {
   const RunSeed* run = find_simulation(mutant.simulation);
-  if (!run) {
+  if (!run && !is_scenario(mutant)) {
     std::printf("mutant %-28s NOT CAUGHT: there is no simulation named %s\n", mutant.name, mutant.simulation);
     return false;
   }
@@ -148,7 +194,10 @@ bool caught(const Mutant& mutant, uint64_t limit) {
   CHECK(child >= 0);
   if (child == 0) {
     std::freopen("/dev/null", "w", stderr);  // a failed CHECK talks
-    search(mutant, *run, limit, shared);
+    if (is_scenario(mutant))
+      act(mutant, shared);
+    else
+      search(mutant, *run, limit, shared);
     _exit(0);
   }
   int status = 0;

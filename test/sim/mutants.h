@@ -4,9 +4,10 @@
 //   build/release-testing/test/sim --mutants            all of them
 //   build/release-testing/test/sim --mutants NAME…      some
 //
-// Each runs in a process of its own, since a broken machine may fail a CHECK: that counts as caught. Printed:
-// how many seeds it took and what was seen. One that is not caught within its limit fails the run.
-// SEEDS=n sets the limit.
+// A mutant names the simulation that is to catch it, or a scenario: a test of one forced schedule, which is to fail
+// with it and with nothing else. Each runs in a process of its own, since a broken machine may fail a CHECK: that
+// counts as caught. Printed: how many seeds it took and what was seen. One that is not caught within its limit fails
+// the run. SEEDS=n sets the limit.
 #pragma once
 
 #include <string>

@@ -8,19 +8,9 @@ using base::Code;
 
 class QuorumFailover : public QuorumScenario {
  protected:
-  QuorumHost* any_leader(Duration limit = 15s) {
-    QuorumHost* now = nullptr;
-    EXPECT_TRUE(world.wait([&] { return (now = world.leader(0)) != nullptr; }, limit)) << world.describe();
-    return now;
+  model::Lsn durable_end(const QuorumHost& host) {
+    return host.node->engine().quorum_log(world.partition_id(0))->durable.lsn;
   }
-  void all(const std::function<void(QuorumHost&)>& fn) {
-    for (const auto& host : world.hosts) fn(*host);
-  }
-  void all_lose_power() {
-    all([&](QuorumHost& h) { world.power_cut(h); });
-    world.scheduler.run_for(10ms);
-  }
-  bool ready(const QuorumHost& host) { return host.process.alive() && host.node && host.node->replica(0) != nullptr; }
   model::Epoch promised(const QuorumHost& host) {
     return host.node->engine().quorum_log(world.partition_id(0))->promised;
   }
@@ -153,6 +143,56 @@ TEST_F(QuorumFailover, sim_s11_who_has_sealed_takes_no_late_write) {
   if (next != leader) {
     EXPECT_FALSE(late->has_value());
   }
+}
+
+// Raft, figure 8. A write of the first leader comes to a majority under a later epoch of its own, whose start does not;
+// another history has an epoch between the two. It is not committed by the number of its copies: the other one wins.
+TEST_F(QuorumFailover, sim_s14_copies_of_an_older_epoch_do_not_count_before_the_epoch_start) {
+  ASSERT_TRUE(sent(*leader, put("k9", "old")).has_value());
+  auto [a, b] = followers();
+  ASSERT_TRUE(world.wait([&] { return end_of(*a) == end_of(*leader) && end_of(*b) == end_of(*leader); }, 1s));
+  cut_off(*leader);
+  Answer answer;
+  const auto before = end_of(*leader);
+  send(*leader, put("k9", "of the first epoch"), &answer);
+  ASSERT_TRUE(world.wait([&] { return end_of(*leader) > before; }, 100ms));
+  const auto copied = end_of(*leader);
+  // The second leader's epoch start is on it alone.
+  ASSERT_TRUE(world.wait([&, a = a, b = b] { return elected(*a) || elected(*b); }, 15s));
+  auto* second = elected(*a) ? a : b;
+  auto* third = second == a ? b : a;
+  cut_off(*second);
+  ASSERT_TRUE(world.wait([&] { return durable_end(*second) > before; }, 1s));
+  EXPECT_EQ(end_of(*third), before);
+  world.power_cut(*second);
+  world.scheduler.run_for(10ms);
+  world.network.heal();
+  // The first one leads again, and gives the third what it has of the old epoch; what comes behind it never gets there.
+  ASSERT_TRUE(world.wait([&] { return end_of(*third) >= copied; }, 20s)) << world.violated() << world.describe();
+  ASSERT_EQ(end_of(*third), copied) << "the epoch start came with it";
+  ASSERT_TRUE(elected(*leader));
+  world.network.cut(leader->id.name, third->id.name);
+  const auto& first = *leader->node->replica(0);
+  const auto acked = [&] {
+    const auto peers = first.status().peers;
+    return std::any_of(peers.begin(), peers.end(),
+                       [&](const auto& peer) { return peer.hop.server == third->id && peer.acked.lsn >= copied; });
+  };
+  ASSERT_TRUE(world.wait(acked, 500ms)) << world.describe();
+  world.scheduler.run_for(1ms);
+  EXPECT_LT(first.log().commit(), copied) << "committed by copies of an older epoch";
+  EXPECT_EQ(end_of(*third), copied);
+  for (auto* host : {leader, third}) world.power_cut(*host);
+  world.scheduler.run_for(10ms);
+  world.network.heal();
+  world.start(*second);
+  world.start(*third);
+  auto* next = any_leader();
+  EXPECT_EQ(next, second);
+  EXPECT_EQ(read(*next, "k9"), "old");
+  world.start(*leader);
+  ASSERT_TRUE(world.wait([&] { return ready(*leader) && end_of(*leader) == end_of(*next); }, 10s)) << world.describe();
+  EXPECT_FALSE(answer && answer->has_value());
 }
 
 // One survivor has what was under way, the other has not: after the promotion both have the same.
@@ -352,6 +392,32 @@ TEST_F(QuorumFailover, sim_s63_death_at_any_effect_leaves_a_log_that_goes_on) {
     world.scheduler.run_for(10ms);
     world.start(*victim);
     ASSERT_TRUE(world.wait([&] { return ready(*victim) && world.leader(0) != nullptr; }, 15s)) << world.describe();
+  }
+}
+
+// Blocks go to a segment that has just got its name, and are acknowledged; then the power of everybody fails. A name is
+// on the platter before anything is written under it.
+TEST_F(QuorumFailover, sim_s64_what_was_acknowledged_in_a_new_segment_is_there_after_a_power_cut) {
+  const auto segments = [](const QuorumHost& h) {
+    const auto all = h.medium.paths();
+    return std::count_if(all.begin(), all.end(), [](const auto& path) { return path.ends_with(".seg"); });
+  };
+  for (int round = 0; round < 6; ++round) {
+    auto* to = any_leader();
+    ASSERT_NE(to, nullptr);
+    const auto before = segments(*to);
+    std::string last;
+    // Into the segment that was made while the one before it was filled.
+    for (int i = 0; i < 200 && segments(*to) < before + 2; ++i) {
+      last = std::to_string(round) + "." + std::to_string(i) + std::string(3000, 'x');
+      ASSERT_TRUE(sent(*to, put("k9", last)).has_value());
+    }
+    ASSERT_GE(segments(*to), before + 2);
+    all_lose_power();
+    all([&](QuorumHost& h) { world.start(h); });
+    auto* next = any_leader();
+    ASSERT_NE(next, nullptr);
+    EXPECT_EQ(read(*next, "k9"), last) << "round " << round;
   }
 }
 

@@ -63,6 +63,7 @@ void QuorumNode::open() {
                          t.state == store::TenureState::aside,
                          engine_->log_end(t.id.partition).value_or(model::LogPoint{}).lsn.value == 0});
   self.seen = host_.seen;
+  self.fresh_under_known_name = host_.wiped && dir_->first_start();
   tables_.emplace(std::move(self));
   session_->on_event([this](coord::Event event) {
     if (event == coord::Event::expired)
@@ -216,7 +217,8 @@ void QuorumNode::perform(proto::quorum_tables::Drop& e) {
 
 void QuorumNode::perform(proto::quorum_tables::Say& e) {
   world_.scheduler.note("say", host_.id.name, e.what, e.text);
-  if (e.what == "divide" || e.what == "copy-lost") world_.violation(host_.id.name + " says " + e.what + ": " + e.text);
+  if (e.what == "divide" || (e.what == "copy-lost" && !host_.wiped))
+    world_.violation(host_.id.name + " says " + e.what + ": " + e.text);
 }
 
 QuorumNode::Replica* QuorumNode::find(const model::PartitionId& id) {
@@ -299,14 +301,14 @@ void QuorumNode::serve(const std::any& request, Network::Reply reply) {
     auto* r = find(m->envelope.partition);
     if (r == nullptr || m->envelope.to_assignment != r->assignment) return;
     const auto id = next_id_++;
-    opens_[id] = std::move(reply);
+    opens_[id] = {m->epoch, std::move(reply)};
     return run(*r, [&](Out& out) { r->machine->open(at(), id, *m, out); });
   }
   if (const auto* m = std::any_cast<model::PipeCut>(&request)) {
     auto* r = find(m->envelope.partition);
     if (r == nullptr || m->envelope.to_assignment != r->assignment) return;
     const auto id = next_id_++;
-    opens_[id] = std::move(reply);
+    opens_[id] = {m->epoch, std::move(reply)};
     return run(*r, [&](Out& out) { r->machine->cut(at(), id, *m, out); });
   }
   if (const auto* m = std::any_cast<BlockMessage>(&request)) {
@@ -464,10 +466,13 @@ void QuorumNode::perform(Replica& r, election::Seal& e) {
   world_.scheduler.note("seal", host_.id.name, r.partition, e.promised.value);
   const auto done = [this, &r, promised = e.promised](const base::Status& status) {
     election::Sealed in{promised, base::fail(Code::unavailable, "")};
-    if (status)
+    if (status) {
       in.log = model::token_of(engine_->quorum_log(r.id)->durable);
-    else
+      auto& most = host_.promised[r.assignment];
+      most = std::max(most, promised);
+    } else {
       in.log = base::fail(status.error());
+    }
     run(r, [&](Out& out) { r.machine->elect(at(), in, out); });
   };
   if (const auto asked = engine_->seal(r.id, e.promised, done); !asked) done(asked);
@@ -707,9 +712,10 @@ void QuorumNode::perform(Replica& r, FindPoint& e) {
 void QuorumNode::perform(Replica& r, AnswerOpen& e) {
   const auto it = opens_.find(e.call);
   CHECK(it != opens_.end());
-  const auto reply = std::move(it->second);
+  const auto [epoch, reply] = std::move(it->second);
   opens_.erase(it);
   if (e.reply) check_durable(r, e.reply->end);
+  if (e.reply && e.reply->refused.value == 0) check_promise(r, epoch);
   if (e.reply)
     reply(std::any(*e.reply));
   else
@@ -722,8 +728,17 @@ void QuorumNode::check_durable(const Replica& r, const model::LogPoint& point) {
     world_.violation(host_.id.name + " says that it has LSN " + to_string(point.lsn) + ", which is not durable (S5)");
 }
 
+// Whoever it promised that to may be elected, and has not what is acknowledged here.
+void QuorumNode::check_promise(const Replica& r, model::Epoch epoch) {
+  const auto promised = host_.promised.find(r.assignment);
+  if (promised != host_.promised.end() && epoch < promised->second)
+    world_.violation(host_.id.name + " obeys a leader of epoch " + to_string(epoch) + " and has sealed " +
+                     to_string(promised->second) + " (S11)");
+}
+
 void QuorumNode::perform(Replica& r, SendAck& e) {
   check_durable(r, e.durable);
+  if (e.refused.value == 0) check_promise(r, e.epoch);
   world_.network.notify(host_.process, address(e.to.server),
                         model::PipeAck{envelope(r, e.to.assignment), e.epoch, e.generation, e.refused, e.gap,
                                        std::move(e.error), e.durable, e.commit});
@@ -766,10 +781,13 @@ void QuorumNode::perform(Replica& r, PullSnapshot& e) {
 }
 
 void QuorumNode::perform(Replica& r, InstallSnapshot&) {
-  const auto done = [this, &r](const base::Status& status) {
+  const auto done = [this, &r, before = engine_->quorum_log(r.id)](const base::Status& status) {
     base::Result<proto::QuorumReplica::Rebuilt> rebuilt = base::fail(Code::unavailable, "");
     if (status) {
       const auto log = engine_->quorum_log(r.id);
+      if (model::token_of(log->end) < model::token_of(before->durable) || log->commit < before->commit)
+        world_.violation(host_.id.name + " puts a snapshot of LSN " + to_string(log->end.lsn) +
+                         " in the place of a log that ended at " + to_string(before->durable.lsn) + " (S5)");
       rebuilt = proto::QuorumReplica::Rebuilt{log->end, log->commit, log->epochs, log->cuts};
       world_.scheduler.note("rebuilt", host_.id.name, r.partition, log->end.epoch.value, log->end.lsn.value,
                             log->promised.value);

@@ -119,6 +119,7 @@ class QuorumNode {
   template <class Message>
   void call(Replica& r, const model::Hop& to, model::Epoch epoch, uint64_t generation, Message message);
   void check_durable(const Replica& r, const model::LogPoint& point);
+  void check_promise(const Replica& r, model::Epoch epoch);
   void send_block(const model::ServerId& to, BlockMessage message);
   void news();
 
@@ -176,7 +177,7 @@ class QuorumNode {
   uint64_t next_id_ = 1;
   std::map<uint64_t, Request> requests_;
   std::map<uint64_t, BlockMessage> blocks_;
-  std::map<uint64_t, Network::Reply> opens_;
+  std::map<uint64_t, std::pair<model::Epoch, Network::Reply>> opens_;
   Instant engine_tick_{};
   std::shared_ptr<bool> here_ = std::make_shared<bool>(true);
 };

@@ -1,4 +1,7 @@
 // Scenarios of quorum tables' writes, each forced in a small quiet world (design/scenarios.md).
+#include <tuple>
+
+#include "lib/store/journal_format.h"
 #include "test/sim/quorum_scenario.h"
 
 namespace cantle::sim {
@@ -154,28 +157,39 @@ TEST_F(QuorumScenario, what_is_under_way_when_a_leader_renews_its_government_is_
   EXPECT_GT(*leader->node->replica(0)->election().leads(), epoch);
 }
 
+// S24: a write waits at a leader that has not served yet, and whose log has another that nobody was told of. When its
+// epoch start is committed, and that with it, the one that waited is judged by it.
+TEST_F(QuorumScenario, sim_s24_what_waited_for_a_leader_is_judged_by_what_it_found_in_its_log) {
+  ASSERT_TRUE(sent(*leader, incr("n9", 5)).has_value());
+  auto [a, b] = followers();
+  ASSERT_TRUE(world.wait([&, a = a, b = b] { return shows_all(*a) && shows_all(*b); }, 1s));
+  const auto known = incr("n9", 7), waits = incr("n9", 1);
+  Answer lost, answer;
+  const auto before = end_of(*a);
+  world.network.cut_both(leader->id.name, b->id.name);
+  send(*leader, known, &lost);
+  const auto durable = [&, a = a] { return a->node->engine().quorum_log(world.partition_id(0))->durable.lsn; };
+  ASSERT_TRUE(world.wait([&] { return durable() > before; }, 100ms));
+  world.kill(*leader);  // before anybody heard that it is committed
+  const auto leads = [&, a = a] { return a->node->replica(0)->election().leads().has_value(); };
+  ASSERT_TRUE(world.wait(leads, 10s)) << world.describe();
+  ASSERT_FALSE(a->node->replica(0)->serving());
+  world.network.cut_both(a->id.name, b->id.name);
+  send(*a, waits, &answer);
+  world.scheduler.run_for(50ms);
+  EXPECT_FALSE(answer);
+  EXPECT_EQ(read(*a, "n9"), "5");
+  world.network.heal();
+  ASSERT_TRUE(world.wait([&] { return answer.has_value(); }, 3s));
+  ASSERT_TRUE(answer->has_value()) << to_string(answer->error());
+  EXPECT_EQ((*answer)->outcome.value, 13);
+  EXPECT_EQ(read(*a, "n9"), "13");
+}
+
 // Little of the log is kept.
 class QuorumForgets : public QuorumScenario {
  protected:
   QuorumForgets() : QuorumScenario(forgetful()) {}
-  static QuorumChaos forgetful() {
-    auto c = quiet();
-    c.forgets = true;
-    return c;
-  }
-  // By another client, until what comes behind `lsn` cannot be read from the log any more.
-  void write_until_forgotten(model::Lsn lsn) {
-    for (int i = 0; i < 300; ++i) {
-      auto filler = put("k8", std::string(2000, 'x'));
-      filler.client = 78;
-      world.ledger.asked(filler);
-      ASSERT_TRUE(sent(*world.leader(0), filler).has_value());
-      world.scheduler.run_for(50ms);
-      const auto blocks = world.leader(0)->node->engine().read_log(world.partition_id(0), lsn.next(), 1);
-      if (!blocks && blocks.error().code == Code::not_found) return;
-    }
-    FAIL() << "all of the log is kept";
-  }
   bool level(const QuorumHost& host) {
     const auto mine = host.node ? host.node->engine().quorum_log(world.partition_id(0)) : std::nullopt;
     return mine && mine->visible == end_of(*world.leader(0));
@@ -212,6 +226,27 @@ TEST_F(QuorumForgets, sim_s22_s23_who_was_away_too_long_is_rebuilt_and_knows_wha
   EXPECT_EQ(read(*away, "n9"), "5");
 }
 
+// S17: a record is deleted while a replica that has it is away, and the log forgets the delete. What is in its old copy
+// does not come alive again when it is back, nor when it leads.
+TEST_F(QuorumForgets, sim_s17_what_was_deleted_stays_deleted_where_the_delete_never_came) {
+  auto* away = followers().first;
+  ASSERT_TRUE(sent(*leader, put("k9", "deleted")).has_value());
+  ASSERT_TRUE(world.wait([&] { return level(*away); }, 2s));
+  ASSERT_EQ(read(*away, "k9"), "deleted");
+  const auto end = end_of(*away);
+  world.kill(*away);
+  ASSERT_TRUE(sent(*leader, del("k9")).has_value());
+  ASSERT_NO_FATAL_FAILURE(write_until_forgotten(end));
+  world.start(*away);
+  ASSERT_TRUE(world.wait([&] { return away->rebuilt == 1 && level(*away); }, 10s)) << world.describe();
+  EXPECT_EQ(read(*away, "k9"), std::nullopt);
+  world.leader(0)->node->resign(0, assignment_of(*away).id);
+  ASSERT_TRUE(world.wait([&] { return world.leader(0) == away; }, 15s)) << world.describe();
+  const auto answer = get(*away, "k9");
+  ASSERT_TRUE(answer.has_value());
+  EXPECT_EQ(answer->value, std::nullopt);
+}
+
 // It dies in the middle of it, now and then; what came stays, and the old copy is the copy until the end.
 TEST_F(QuorumForgets, a_rebuild_is_gone_on_with_in_another_life) {
   QuorumHost* away = nullptr;
@@ -233,6 +268,48 @@ TEST_F(QuorumForgets, a_rebuild_is_gone_on_with_in_another_life) {
   }
   ASSERT_TRUE(world.wait([&] { return away->rebuilt == 1 && level(*away); }, 15s)) << world.describe();
   EXPECT_EQ(read(*away, "k9"), "old");
+}
+
+// It dies with all of a snapshot, before that has taken the copy's place.
+class QuorumRebuilds : public QuorumForgets {
+ protected:
+  void SetUp() override {
+    QuorumForgets::SetUp();
+    std::tie(away, other) = followers();
+    ASSERT_TRUE(sent(*leader, put("k9", "old")).has_value());
+    ASSERT_TRUE(world.wait([&] { return level(*away); }, 2s));
+    const auto end = end_of(*away);
+    world.kill(*away);
+    ASSERT_NO_FATAL_FAILURE(write_until_forgotten(end));
+    world.start(*away);
+    ASSERT_TRUE(world.wait([&] { return away->node && away->node->engine().refilled(world.partition_id(0)).all; }, 10s))
+        << world.describe();
+    world.kill(*away);
+    ASSERT_EQ(away->rebuilt, 0U);
+    world.scheduler.run_for(1ms);
+  }
+  QuorumHost *away = nullptr, *other = nullptr;
+};
+
+// S7, S11: a replica seals, and then a snapshot takes its copy's place. In its next life it still obeys nobody whom it
+// has sealed against: another was elected by its promise.
+TEST_F(QuorumRebuilds, sim_s11_a_snapshot_does_not_make_a_replica_forget_what_it_promised) {
+  leader->process.pause(2500ms);
+  world.coord.cut(leader->id.name);
+  cut_pair(*leader, *other);
+  world.start(*away);
+  ASSERT_TRUE(world.wait([&] { return elected(*other); }, 2s)) << world.describe();
+  ASSERT_TRUE(world.wait([&] { return away->rebuilt == 1; }, 1s)) << world.describe();
+  cut_pair(*away, *other);
+  world.coord.cut(away->id.name);
+  world.kill(*away);
+  world.scheduler.run_for(1ms);
+  world.start(*away);
+  Answer answer;
+  ASSERT_TRUE(world.wait([&] { return !leader->process.paused(); }, 3s));
+  send(*leader, put("k9", "by one that was replaced"), &answer);
+  world.scheduler.run_for(2s);
+  EXPECT_FALSE(told_yes(answer));
 }
 
 // R16: a block of a follower's log is damaged while it is down. It does not believe where its log ends, nor what it
@@ -260,6 +337,35 @@ TEST_F(QuorumScenario, r16_what_a_damaged_log_lacks_comes_from_another) {
   EXPECT_EQ(damaged->rebuilt, 0U);
   ASSERT_TRUE(world.wait([&] { return read(*damaged, "k9") == "the damaged value"; }, 5s));
   EXPECT_EQ(read(*damaged, "n9"), "5");
+}
+
+// Its seal is what is damaged. Another was elected by it, of which nothing has come here: who led before that is not
+// obeyed all the same.
+TEST_F(QuorumScenario, r16_one_whose_seal_may_be_lost_obeys_nobody_before_it_has_sealed_again) {
+  ASSERT_TRUE(sent(*leader, put("k9", "old")).has_value());
+  auto [a, b] = followers();
+  ASSERT_TRUE(world.wait([&, a = a, b = b] { return shows_all(*a) && shows_all(*b); }, 1s));
+  leader->process.pause(2500ms);
+  world.coord.cut(leader->id.name);
+  ASSERT_TRUE(world.wait([&, a = a, b = b] { return elected(*a) || elected(*b); }, 2s)) << world.describe();
+  auto* winner = elected(*a) ? a : b;
+  auto* damaged = winner == a ? b : a;
+  const auto log = [&] { return damaged->node->engine().quorum_log(world.partition_id(0)); };
+  ASSERT_GT(log()->promised, log()->end.epoch);
+  const auto end = damaged->node->engine().status().head;  // the seal stands before it
+  for (const auto* one : {leader, damaged}) cut_pair(*winner, *one);
+  world.coord.cut(damaged->id.name);
+  world.kill(*damaged);
+  world.scheduler.run_for(1ms);
+  spoil(*damaged, store::segment_path(end.segment), end.offset - store::framed_size(0) + 4);
+  world.start(*damaged);
+  ASSERT_TRUE(world.wait([&] { return damaged->node && log().has_value(); }, 2s));
+  EXPECT_FALSE(log()->whole);
+  Answer answer;
+  ASSERT_TRUE(world.wait([&] { return !leader->process.paused(); }, 3s));
+  send(*leader, put("k9", "by one that was replaced"), &answer);
+  world.scheduler.run_for(2s);
+  EXPECT_FALSE(told_yes(answer));
 }
 
 // Nobody can lead before its log is mended, and nobody leads who could mend it: they give each other what they lack.

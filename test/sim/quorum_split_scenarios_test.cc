@@ -10,6 +10,7 @@ using base::Code;
 
 class QuorumSplitScenario : public QuorumScenario {
  protected:
+  using QuorumScenario::QuorumScenario;
   void SetUp() override {
     QuorumScenario::SetUp();
     root = world.partition_id(0);
@@ -222,6 +223,71 @@ TEST_F(QuorumSplitScenario, sim_s45_a_crash_inside_a_divide_leaves_a_copy_or_two
   victim->process.arm_crash(0);
   world.start(*victim);
   ASSERT_TRUE(world.wait([&] { return served(); }, 10s)) << world.describe();
+}
+
+// S46: a replica that was away before the cut, with something written in between. Its log ends at a place of the
+// parent's, which the children's logs do not have: they do not go on from there, it is filled, and misses nothing.
+TEST_F(QuorumSplitScenario, sim_s46_who_lacks_the_end_of_the_parent_does_not_go_on_in_the_middle_of_a_child) {
+  ASSERT_TRUE(sent(*leader, put("a1", "before")));
+  auto* away = followers().first;
+  ASSERT_TRUE(world.wait([&] { return end_of(*away) == end_of(*leader); }, 2s));
+  world.kill(*away);
+  ASSERT_TRUE(sent(*leader, put("a2", "in between")));
+  ASSERT_TRUE(sent(*leader, put("x2", "in between")));
+  begin_split("m");
+  ASSERT_TRUE(world.wait([&] { return is_split() && served(); }, 10s)) << world.describe();
+  ASSERT_TRUE(sent_to_leader("a3", put("a3", "after")));
+  world.start(*away);
+  for (const auto& key : {"a1", "a2", "a3", "x2"}) {
+    const auto id = map()->find(key)->id;
+    // By what its log says: a read plans something itself.
+    ASSERT_TRUE(world.wait(
+        [&] {
+          const auto* led = world.leader(id);
+          if (led == nullptr || !away->node || away->node->replica(id) == nullptr) return false;
+          const auto log = away->node->engine().quorum_log(id);
+          return log && !away->node->lags(id) && log->visible == led->node->engine().quorum_log(id)->end.lsn;
+        },
+        8s))
+        << key << world.violated() << world.describe();
+    const auto found = away->node->engine().get(id, key);
+    EXPECT_TRUE(found && *found && !(*found)->deleted) << key;
+  }
+}
+
+// Little of the log is kept.
+class QuorumSplitForgets : public QuorumSplitScenario {
+ protected:
+  QuorumSplitForgets() : QuorumSplitScenario(forgetful()) {}
+};
+
+// S43: a snapshot is asked for of a log that ends in a cut; it would bring the records, and not the cut. Whoever leads
+// with it would go on behind the cut, with what no child will have.
+TEST_F(QuorumSplitForgets, sim_s43_who_leads_after_a_rebuild_knows_that_its_log_is_cut) {
+  auto* away = followers().first;
+  ASSERT_TRUE(sent(*leader, put("x1", "1")));
+  ASSERT_TRUE(world.wait([&] { return shows_all(*away); }, 2s));
+  const auto end = end_of(*away);
+  world.kill(*away);
+  ASSERT_NO_FATAL_FAILURE(write_until_forgotten(end));
+  world.aborts_are_heard = false;
+  cut_and_hold("m");
+  world.start(*away);
+  if (world.wait([&] { return away->rebuilt > 0; }, 2s)) {
+    leader->node->resign(root, assignment_of(*away).id);
+    Answer answer;
+    const auto leads = [&] {
+      const auto* r = away->node ? away->node->replica(root) : nullptr;
+      return r != nullptr && r->serving();
+    };
+    ASSERT_TRUE(world.wait(leads, 5s)) << world.describe();
+    send(*away, put("x1", "behind the cut"), &answer);
+    world.scheduler.run_for(500ms);
+    EXPECT_FALSE(told_yes(answer));
+  }
+  world.aborts_are_heard = true;
+  world.hold_drivers(false);
+  ASSERT_TRUE(world.wait([&] { return world.at_rest(0); }, 15s)) << world.describe();
 }
 
 // A server that was away through the split has the cut, or has not. With it, it divides when it is back.

@@ -14,6 +14,18 @@ namespace {
 constexpr Duration kSettles = 14s;          // a leader that resigned rests for 5 s, sessions take 2 s to expire
 constexpr Duration kCopiesWithin = 1500ms;  // what was sent last is answered by then
 
+// A bit of the last block, or of the one before it: what perhaps only the live page knows.
+bool flip_before(QuorumHost& host, Process& by, const store::JournalPosition& end, base::Random& random) {
+  SimDisk disk(host.medium, by);
+  const auto file = disk.open(store::segment_path(end.segment), store::OpenMode::write);
+  const uint64_t back = 1 + random.below(300);
+  if (!file || end.offset < back) return false;
+  auto byte = (*file)->read(end.offset - back, 1);
+  if (!byte || byte->size() != 1) return false;
+  byte->front() = static_cast<char>(byte->front() ^ (1 << random.below(8)));
+  return (*file)->write(end.offset - back, *byte) && (*file)->sync();
+}
+
 }  // namespace
 
 QuorumChaos QuorumChaos::draw(base::Random& random) {
@@ -162,6 +174,15 @@ void QuorumWorld::power_cut(QuorumHost& host) {
   scheduler.after(1ns, [&host] {
     if (!host.process.alive()) host.medium.power_cut();
   });
+}
+
+void QuorumWorld::wipe(QuorumHost& host) {
+  kill(host);
+  host.node.reset();
+  host.medium.wipe();
+  host.index.clear();
+  host.seen.clear();
+  host.wiped = true;
 }
 
 std::string QuorumWorld::describe() const {
@@ -344,11 +365,13 @@ void QuorumWorld::flip() {
   }
   auto& host = *hosts[random_.below(hosts.size())];
   if (host.medium.faults().power_at_sync > 0) return;
+  const bool at_end = host.process.alive() && host.node && random_.chance(0.4);
+  const auto end = at_end ? host.node->engine().status().head : store::JournalPosition{};
   kill(host);
   damaged_ = &host;
-  scheduler.after(1ms, [this, &host] {
+  scheduler.after(1ms, [this, &host, end] {
     kill(host);  // not under the feet of whoever has started it meanwhile
-    host.medium.flip_bit("journal/0");
+    if (end.sequence == 0 || !flip_before(host, operator_, end, random_)) host.medium.flip_bit("journal/0");
     scheduler.after(some(1500ms), [this, &host] { start(host); });
   });
 }

@@ -22,6 +22,8 @@
 //   * an assignment that votes is one that METADATA names (S61)
 //   * what two replicas call committed is one history (S1, S2, S14)
 //   * a request has one outcome, whoever is told, and however often (S23)
+//   * nothing is acknowledged to a leader of an epoch below what the replica has sealed, in this life or another (S11)
+//   * no snapshot takes the place of a log that went further (S5)
 //   * nothing behind its cut is acknowledged by a partition that was split or merged (S43)
 // and at the end
 //   * each key's history is linearizable; what was acknowledged is there (S16, S18)
@@ -92,9 +94,11 @@ struct QuorumHost {
   store::MemIndexFiles index;
   Process process;
   uint64_t starts = 0;
-  size_t rebuilt = 0;                              // copies whose place a snapshot took
-  size_t mended = 0;                               // gaps of logs that were filled
-  std::map<model::TableUuid, model::TxnSeq> seen;  // in its state file
+  std::map<model::AssignmentId, model::Epoch> promised;  // by its seals, durably, in whatever life
+  bool wiped = false;                                    // its disk was lost once
+  size_t rebuilt = 0;                                    // copies whose place a snapshot took
+  size_t mended = 0;                                     // gaps of logs that were filled
+  std::map<model::TableUuid, model::TxnSeq> seen;        // in its state file
   std::unique_ptr<QuorumNode> node;
 };
 
@@ -141,6 +145,7 @@ class QuorumWorld {
   void start(QuorumHost& host);
   void kill(QuorumHost& host) { host.process.kill(); }
   void power_cut(QuorumHost& host);
+  void wipe(QuorumHost& host);  // its disk is lost: it comes back with an empty one, under its name (S6)
   // One that serves under a valid lease. By number: of a table that has one partition.
   QuorumHost* leader(const model::PartitionId& partition);
   QuorumHost* leader(size_t partition) { return leader(partition_id(partition)); }
@@ -172,7 +177,8 @@ class QuorumWorld {
   // A write in that partition's log: not behind the cut by which it ended.
   void acknowledged(const QuorumHost& host, size_t partition, const model::PartitionId& id, model::Lsn lsn);
   bool at_rest(size_t partition);  // nothing of it is reshaped, and each of its partitions is led
-  // It sends a swap of the government.
+  // It sends a swap of the government; `on_swap` hears of it before it is sent.
+  std::function<void(const QuorumHost& host, const model::Government& to)> on_swap;
   void swapping(const QuorumHost& host, size_t partition, const model::Government& to);
   bool refuses_block() { return striking_ && chaos_.refuse_block && random_.chance(0.03); }
   const QuorumChaos& chaos() const { return chaos_; }

@@ -101,6 +101,7 @@ void QuorumWorld::move() {
 // At the worst of times: with the one that loses its vote on its side, and everybody else on the other; and whether the
 // swap was made it may never hear.
 void QuorumWorld::swapping(const QuorumHost& host, size_t p, const model::Government& to) {
+  if (on_swap) on_swap(host, to);
   if (!striking_ || !chaos_.moves || !random_.chance(0.3)) return;
   const auto* text = coord.value(layout.government(distribution(p), partition(p).region));
   const auto now = coord::parse_government(text == nullptr ? "" : *text);
