@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <set>
 
+#include "lib/base/testing.h"
+
 namespace cantle::meta {
 namespace {
 
@@ -138,8 +140,10 @@ std::optional<model::Government> first_government(const Metadata& file, Region r
   // Above those of all that it was made from.
   auto parents = model::find_merged(file, p->id);
   if (const auto* parent = model::find_parent(file, p->id)) parents.push_back(parent);
-  for (const auto* parent : parents)
+  for (const auto* parent : parents) {
+    if (parent != parents.front() && MUTANT("target_epoch_not_above")) break;
     if (parent->cut) first.epoch = std::max(first.epoch, parent->cut->epoch.next());
+  }
   return first;
 }
 

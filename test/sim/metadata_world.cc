@@ -177,7 +177,19 @@ void MdWorld::committed(const std::string& text) {
                    it->second.high.id != p.split->high.id))
       violation("a split changed its point or its children (S39)");
   }
+  for (const auto& p : file->partitions) {
+    if (!p.merge) continue;
+    const auto [it, fresh] = merges_seen_.emplace(p.merge->attempt, *p.merge);
+    if (!fresh && it->second != *p.merge) violation("a merge changed its neighbours or its target (S39)");
+  }
   for (const auto& e : file->ended) {
+    if (e.was_merged()) {
+      const auto merge = merges_seen_.find(e.attempt);
+      if (merge == merges_seen_.end() || merge->second.target.id != e.into ||
+          (merge->second.low != e.id && merge->second.high != e.id))
+        violation("a merge ended otherwise than it began (S39)");
+      continue;
+    }
     const auto it = splits_seen_.find(e.attempt);
     if (it == splits_seen_.end() || it->second.point != e.point || it->second.low.id != e.low)
       violation("a split ended otherwise than it began (S39)");
@@ -222,6 +234,10 @@ std::vector<model::Operation> MdWorld::draw_operations() {
   if (kind < static_cast<uint64_t>(100 * options_.splits)) {
     if (p.split) {
       if (random_.chance(0.15)) return {model::ops::AbortSplit{p.id, p.split->attempt}};
+    } else if (p.merge) {
+      if (random_.chance(0.15)) return {model::ops::AbortMerge{p.merge->attempt, p.merge->low, p.merge->high}};
+    } else if (!p.interval.end.empty() && random_.chance(map.partitions.size() < kPartitionsEnough ? 0.3 : 0.8)) {
+      return {model::draw_merge(p, *map.find(p.interval.end), random_)};
     } else if (p.moves.empty() && map.partitions.size() < kPartitionsEnough) {
       std::vector<model::ServerId> others;
       if (random_.chance(0.3))
@@ -231,7 +247,7 @@ std::vector<model::Operation> MdWorld::draw_operations() {
       if (distinct.size() != others.size()) others.clear();
       return {model::draw_split(p, p.interval.begin + static_cast<char>('a' + random_.below(26)), others, {}, random_)};
     }
-    if (!p.split && p.moves.empty() && random_.chance(0.5)) {
+    if (!being_reshaped(p) && p.moves.empty() && random_.chance(0.5)) {
       const model::ServerId to{"p" + std::to_string(random_.below(kPartds) + 1)};
       if (model::find_assignment(p, to) == nullptr)
         return {model::draw_replace(p, p.assignments[random_.below(p.assignments.size())], to, random_.chance(0.5),
@@ -402,6 +418,10 @@ void MdWorld::lead(const model::Partition& p) {
   government->cut.reset();
   if (p.split && p.split->phase == model::SplitPhase::filling)
     government->cut = model::CutReport{p.split->attempt, {government->epoch, {p.split->since.value}, 7}};
+  if (p.merge) {
+    government->cut = model::CutReport{p.merge->attempt, {government->epoch, {p.merge->since.value}, 7}, {}};
+    for (const auto& a : p.assignments) government->cut->holders.push_back(a.server);
+  }
   if (coord::government_text(*government) != *text) coord_.put(path, coord::government_text(*government));
 }
 
@@ -516,7 +536,7 @@ void MdWorld::check_rest() {
   const auto rests = [this] {
     const auto& map = *chain_.back();
     for (const auto& p : map.partitions) {
-      if (p.split || !p.moves.empty()) return false;
+      if (being_reshaped(p) || !p.moves.empty()) return false;
       for (const auto& a : p.assignments)
         if (a.state != model::AssignmentState::available) return false;
     }
@@ -535,6 +555,7 @@ void MdWorld::check_rest() {
       if (p.split)
         why += " split of " + to_string(p.region) +
                (p.split->phase == model::SplitPhase::barrier ? " in barrier" : " filling");
+      if (p.merge) why += " merge of " + to_string(p.region);
       if (!p.moves.empty()) why += " move in " + to_string(p.region);
       for (const auto& a : p.assignments)
         if (a.state != model::AssignmentState::available)

@@ -34,7 +34,7 @@ struct MdOptions {
   size_t members = 3;
   size_t requesters = 3;
   Duration think_max = 400ms;
-  double splits = 0.3;  // of the requests
+  double splits = 0.3;  // of the requests; merges among them
   double strict = 0.2;  // name the base they know
   model::Replication replication = model::Replication::push;
   size_t partitions = 1;   // at creation
@@ -151,6 +151,7 @@ class MdWorld {
   uint64_t checked_at_ = 0;  // commits of all disks when the majority was last looked at
   bool disturbing_ = false, asking_ = false, regression_expected_ = false;
   std::map<model::AttemptId, model::Split> splits_seen_;
+  std::map<model::AttemptId, model::Merge> merges_seen_;
 };
 
 }  // namespace cantle::sim

@@ -94,6 +94,7 @@ constexpr Mutant kMutants[] = {
     {"merge_series_of_one", "quorum_merges", "what two are merged into knows the writes of one of them (S23)"},
     {"holders_who_have_not", "quorum_merges", "a report names voters that have not confirmed the cut (S27)"},
     {"begun_before_it_came_of_that", "quorum_merges", "who has the logs of both takes part without one, meanwhile"},
+    {"target_epoch_not_above", "quorum_merges", "what two are merged into begins below the epoch of one of them"},
     {"damaged_votes", "quorum_damaged", "a voter whose log is not whole says where it ends (R16)"},
     {"damaged_trusts_its_promise",
      "QuorumScenario.r16_one_whose_seal_may_be_lost_obeys_nobody_before_it_has_sealed_again",
