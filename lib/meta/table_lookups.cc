@@ -159,7 +159,7 @@ DiscoverItem held_item(const model::Metadata& map, const model::ServerId& server
   }
   // Its end has been swept; its children may still say so.
   for (const auto& p : map.partitions)
-    if (p.parent == held.partition)
+    if (p.parent == held.partition || p.parent_high == held.partition)
       for (auto& t : targets_of(p)) item.targets.push_back(std::move(t));
   item.verdict = item.targets.empty() ? Verdict::unknown : Verdict::unload;
   return item;

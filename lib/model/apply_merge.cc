@@ -79,10 +79,10 @@ base::Status expect_ready(const Child& target, const std::vector<AssignmentId>& 
   return base::ok();
 }
 
-void take_out(Draft& draft, const Partition& p, const ops::FinalCut& cut) {
+void take_out(Draft& draft, const Partition& p, const ops::FinalCut* cut) {
   auto e = make_ended(draft, p, p.merge->attempt);
   e.into = p.merge->target.id;
-  e.cut = CutEnd{cut.at, cut.epoch};
+  if (cut != nullptr) e.cut = CutEnd{cut->at, cut->epoch};
   draft.ended(std::move(e));
 }
 
@@ -92,8 +92,6 @@ base::Status apply(Draft& draft, const ops::MergePartitions& op) {
   TRY_ASSIGN(auto low, draft.partition(op.low));
   TRY_ASSIGN(auto high, draft.partition(op.high));
   if (op.attempt.none()) return refused("ids", "a merge needs an attempt id");
-  if (draft.file.replication != Replication::quorum)
-    return refused("supported", "this version merges partitions of quorum tables only");
   TRY(expect_neighbours(low, high));
   TRY(expect_whole(low));
   TRY(expect_whole(high));
@@ -110,8 +108,9 @@ base::Status apply(Draft& draft, const ops::FinalizeMerge& op) {
   TRY_ASSIGN(auto pair, expect_merge(draft, op.low, op.high, op.attempt));
   const auto& [low, high] = pair;
   const auto& merge = *low.merge;
-  if (!op.cuts || op.cuts->low.at.lsn.value == 0 || op.cuts->high.at.lsn.value == 0)
-    return refused("cut", "a merge ends with two cuts");
+  const bool quorum = draft.file.replication == Replication::quorum;
+  if (quorum != op.cuts.has_value() || (quorum && (op.cuts->low.at.lsn.value == 0 || op.cuts->high.at.lsn.value == 0)))
+    return refused("cut", quorum ? "a merge in a quorum table ends with two cuts" : "a push table has no cuts");
   TRY(expect_ready(merge.target, op.ready));
 
   Partition target{.id = merge.target.id,
@@ -123,14 +122,16 @@ base::Status apply(Draft& draft, const ops::FinalizeMerge& op) {
                    .parent_region = low.region,
                    .assignments = merge.target.assignments,
                    .split = std::nullopt,
-                   .moves = {}};
+                   .moves = {},
+                   .merge = {},
+                   .parent_high = high.id};
   for (auto& a : target.assignments) {
     a.state = AssignmentState::available;
     a.since = draft.file.txnseq;
   }
   // Both out, the target in, in one transaction: no file has a hole or an overlap (S41).
-  take_out(draft, low, op.cuts->low);
-  take_out(draft, high, op.cuts->high);
+  take_out(draft, low, quorum ? &op.cuts->low : nullptr);
+  take_out(draft, high, quorum ? &op.cuts->high : nullptr);
   draft.changed(std::move(target));
   return base::ok();
 }

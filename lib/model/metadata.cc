@@ -31,6 +31,15 @@ std::vector<const EndedPartition*> find_merged(const Metadata& metadata, const P
   return out;
 }
 
+std::vector<AssignmentId> merged_tenures(const Metadata& metadata, const PartitionId& target, const Assignment& a) {
+  std::vector<AssignmentId> out;
+  if (!a.source.none()) out.push_back(a.source);
+  for (const auto* e : find_merged(metadata, target))
+    for (const auto& old : e->parent_assignments)
+      if (old.server == a.server && old.id != a.source) out.push_back(old.id);
+  return out;
+}
+
 const Partition* find_neighbour(const Metadata& metadata, const Partition& merging) {
   if (!merging.merge) return nullptr;
   return metadata.find(merging.merge->low == merging.id ? merging.merge->high : merging.merge->low);

@@ -50,6 +50,9 @@ const EndedPartition* find_ended(const Metadata& metadata, const PartitionId& id
 const EndedPartition* find_parent(const Metadata& metadata, const PartitionId& child);
 // Those that were merged into `target`, the lower one first; fewer than two: it was not made so, or this was forgotten.
 std::vector<const EndedPartition*> find_merged(const Metadata& metadata, const PartitionId& target);
+// Of a merge's target: the tenures of those it was merged from on the same server, the lower one first. Without the
+// second where METADATA has forgotten it.
+std::vector<AssignmentId> merged_tenures(const Metadata& metadata, const PartitionId& target, const Assignment& a);
 // A merge's other one of the two, while it is going on.
 const Partition* find_neighbour(const Metadata& metadata, const Partition& merging);
 // A partition that meets the interval has a replica that is being filled: what the interval belonged to before may be

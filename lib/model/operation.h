@@ -96,8 +96,7 @@ struct SplitPartition {
 };
 
 // Of a split or a move: the barrier has passed. Expects it before the barrier. What has to be filled becomes
-// INITIALIZING. (A merge has no barrier: its target stands where both stand, so nobody has to begin to include
-// anybody.)
+// INITIALIZING. (Of a merge nothing has to be filled: its target stands where both stand.)
 struct Initialize {
   PartitionId partition;
   AttemptId attempt;
@@ -137,7 +136,7 @@ struct AbortSplit {
   friend bool operator==(const AbortSplit&, const AbortSplit&) = default;
 };
 
-// Makes one partition of two, in a quorum table (this version). Expects that `high` begins where `low` ends, both
+// Makes one partition of two. Expects that `high` begins where `low` ends, both
 // active with no split, move or merge, all their assignments AVAILABLE, both and the target's assignments on the same
 // servers.
 struct MergePartitions {
@@ -148,11 +147,15 @@ struct MergePartitions {
   friend bool operator==(const MergePartitions&, const MergePartitions&) = default;
 };
 
-// Expects in `ready` a majority of the target's assignments, and both cuts. Those who are ready have both on disk: a
-// cut alone is on a majority, but two of these may share a single server. Whoever commits it checks that both
-// governments' nodes have those versions still. Both out, the target in, in one transaction; both are remembered in
-// `ended`. All of the target's assignments enter AVAILABLE: its government counts them from the beginning, and who has
-// not both cuts votes with an empty log.
+// Expects in `ready` a majority of the target's assignments, and in a quorum table both cuts. Both out, the target in,
+// in one transaction; both are remembered in `ended`. All of the target's assignments enter AVAILABLE.
+//
+// Of a quorum table those who are ready have both cuts on disk: a cut alone is on a majority, but two of these may
+// share a single server. Whoever commits it checks that both governments' nodes have those versions still. Its
+// government counts all of the target's from the beginning, and who has not both cuts votes with an empty log.
+//
+// Of a push table those who are ready have observed the MERGE: they hold both, and join them on seeing this. What one
+// has not sent to another yet it sends from its logs of the two (lib/proto/mover.h).
 struct FinalCuts {
   FinalCut low, high;
   CANTLE_FIELDS(low, high)

@@ -73,7 +73,8 @@ struct Split {
 };
 
 // Everything a merge needs, fixed in the transaction that begins it. Both of the neighbours have the same one. The
-// target stands on the servers of both, which are the same: no record moves.
+// target stands on the servers of both, which are the same: no record moves. In push tables its barrier is `observed`
+// at or past `since`.
 struct Merge {
   AttemptId attempt;
   PartitionId low, high;  // low.end == high.begin
@@ -108,7 +109,11 @@ struct Partition {
   std::optional<Split> split;
   std::vector<Move> moves;
   std::optional<Merge> merge = {};
-  CANTLE_FIELDS(id, region, interval, state, min_txnseq, parent, parent_region, assignments, split, moves, merge)
+  PartitionId parent_high = {};  // the higher one of those it was merged from; none: it was not
+  CANTLE_FIELDS(id, region, interval, state, min_txnseq, parent, parent_region, assignments, split, moves, merge,
+                parent_high)
+
+  bool made_by_merge() const { return !parent_high.none(); }
   friend bool operator==(const Partition&, const Partition&) = default;
 };
 

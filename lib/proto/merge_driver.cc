@@ -44,12 +44,39 @@ std::vector<model::AssignmentId> holders_of_both(const model::Merge& merge, cons
   return out;
 }
 
+std::vector<model::AssignmentId> observed_merge(const model::Merge& merge, const World& world) {
+  std::vector<model::AssignmentId> out;
+  for (const auto& a : merge.target.assignments) {
+    const auto it = world.observed.find(a.server);
+    const bool observed = it != world.observed.end() && it->second >= merge.since;
+    if (observed || MUTANT("merge_skip_barrier")) out.push_back(a.id);
+  }
+  return out;
+}
+
+std::vector<ServerId> merge_barrier_waits_for(const model::Merge& merge, const World& world) {
+  const auto ready = observed_merge(merge, world);
+  const bool enough = ready.size() >= majority_of(merge.target.assignments.size());
+  std::vector<ServerId> who;
+  for (const auto& a : merge.target.assignments)
+    if (std::find(ready.begin(), ready.end(), a.id) == ready.end() && (!enough || world.live.contains(a.server)))
+      who.push_back(a.server);
+  return who;
+}
+
 DriverBase::Decision MergeDriver::decide(const World& world) {
   const auto* p = merging(*world.map, attempt_);
   if (p == nullptr) return decide_ended(*world.map);
   const auto& merge = *p->merge;
   seen_ = merge;
   if (abort_reason() != nullptr) return submit(model::ops::AbortMerge{attempt_, merge.low, merge.high});
+  if (world.map->replication == model::Replication::quorum) return decide_quorum(merge, world);
+  if (auto who = merge_barrier_waits_for(merge, world); !who.empty())
+    return wait("servers of the two have not observed the merge", std::move(who));
+  return submit(model::ops::FinalizeMerge{attempt_, merge.low, merge.high, observed_merge(merge, world), {}});
+}
+
+DriverBase::Decision MergeDriver::decide_quorum(const model::Merge& merge, const World& world) const {
   std::vector<ServerId> leaders;
   bool leaderless = false;
   model::ops::FinalCuts cuts;

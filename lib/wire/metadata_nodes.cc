@@ -44,7 +44,9 @@ void put(Writer& w, const model::Partition& p) {
   w.bin(p.interval.end);
   w.uint(static_cast<uint64_t>(p.state));
   w.uint(p.min_txnseq.value);
-  w.bin(p.parent.none() ? std::string_view() : p.parent.view());
+  std::string parents(p.parent.none() ? std::string_view() : p.parent.view());  // two ids: it was merged from them
+  if (p.made_by_merge()) parents += p.parent_high.view();
+  w.bin(parents);
   w.uint(p.parent_region.value);
   put(w, p.assignments);
   if (p.split) {
@@ -191,7 +193,15 @@ void get(Input& in, model::Partition* p) {
   p->interval.end = in.text(model::kKeyMax);
   in.enumeration(&p->state, model::PartitionState::merging);
   in.number(&p->min_txnseq.value);
-  in.optional_id(&p->parent);
+  if (const auto parents = in.view(); parents.size() == 32) {
+    p->parent = *model::PartitionId::from_bytes(parents.substr(0, 16));
+    p->parent_high = *model::PartitionId::from_bytes(parents.substr(16));
+    in.need(!p->parent.none() && !p->parent_high.none());
+  } else {
+    in.need(parents.empty() || parents.size() == 16);
+    if (in.good() && !parents.empty()) p->parent = *model::PartitionId::from_bytes(parents);
+    in.need(parents.empty() || !p->parent.none());
+  }
   in.number(&p->parent_region.value, model::kRegionMax - 1);
   get(in, &p->assignments);
   if (!in.nil()) {

@@ -436,9 +436,23 @@ TEST_F(Neighbours, are_merged_at_both_cuts_when_a_majority_has_both) {
   must(finalize_merge(2));
 }
 
-TEST_F(Neighbours, of_a_push_table_are_not_merged_yet) {
+TEST_F(Neighbours, of_a_push_table_are_merged_without_cuts) {
   now.replication = Replication::push;
-  refuses(merge(), Code::invalid, "supported");
+  const auto op = merge();
+  must(op);
+  ops::FinalizeMerge end{op.attempt, op.low, op.high, {op.target.assignments[0].id}, {}};
+  refuses(end, Code::conflict, "ready");
+  end.ready.push_back(op.target.assignments[1].id);
+  auto with_cuts = end;
+  with_cuts.cuts = ops::FinalCuts{{{{4}, {9}, 1}, {4}, 1}, {{{4}, {9}, 1}, {4}, 1}};
+  refuses(with_cuts, Code::invalid, "cut");
+  must(end);
+  const auto* target = now.find(op.target.id);
+  ASSERT_NE(target, nullptr);
+  EXPECT_EQ(target->parent, op.low);
+  EXPECT_EQ(target->parent_high, op.high);
+  EXPECT_EQ(find_merged(now, op.target.id).size(), 2U);
+  for (const auto* e : find_merged(now, op.target.id)) EXPECT_FALSE(e->cut);
 }
 
 TEST_F(Neighbours, whose_merge_is_aborted_are_what_they_were) {

@@ -155,6 +155,48 @@ TEST(MergeDriver, tells_finished_from_aborted_when_it_is_forgotten) {
   EXPECT_EQ(std::get<driver::Ended>(unknown.back()).outcome, Outcome::failed);
 }
 
+// Of a push table: nothing is cut, and the servers of both need not do anything but know of it.
+TEST(MergeDriver, of_a_push_table_ends_when_the_barrier_has_passed) {
+  DriverWorld w;
+  auto attempt = w.split();
+  w.servers_act();
+  const auto parent = w.only();
+  w.must(model::ops::Initialize{parent.id, attempt});
+  model::ops::FinalizeSplit op{parent.id, attempt, {}};
+  for (const auto* child : {&parent.split->low, &parent.split->high})
+    for (const auto& a : child->assignments) op.ready.push_back(a.id);
+  w.must(op);
+  attempt = w.merge();
+  EXPECT_EQ(waiting(first_look(w, attempt)), "servers of the two have not observed the merge: p1 p2 p3");
+  w.observe(p1);
+  w.live.erase(p3);  // one that is dead, but no majority yet
+  EXPECT_EQ(waiting(first_look(w, attempt)), "servers of the two have not observed the merge: p2 p3");
+  w.observe(p2);
+  w.live.insert(p3);
+  EXPECT_EQ(waiting(first_look(w, attempt)), "servers of the two have not observed the merge: p3");
+  w.live.erase(p3);
+  const auto end = finalizes(first_look(w, attempt));
+  ASSERT_TRUE(end);
+  EXPECT_FALSE(end->cuts);
+  EXPECT_EQ(end->ready, (std::vector{low(w).merge->target.assignments[0].id, low(w).merge->target.assignments[1].id}));
+  auto with_cuts = *end;
+  with_cuts.cuts.emplace();
+  EXPECT_FALSE(w.commit(with_cuts));
+  auto too_few = *end;
+  too_few.ready.pop_back();
+  EXPECT_FALSE(w.commit(too_few));
+  const auto parents = std::pair(low(w).id, high(w).id);
+  w.must(*end);
+  ASSERT_EQ(w.map->partitions.size(), 1U);
+  EXPECT_EQ(w.only().parent, parents.first);
+  EXPECT_EQ(w.only().parent_high, parents.second);
+  EXPECT_TRUE(w.only().made_by_merge());
+  for (const auto& a : w.only().assignments) {
+    EXPECT_EQ(a.state, model::AssignmentState::available);
+    EXPECT_EQ(model::merged_tenures(*w.map, w.only().id, a).size(), 2U);
+  }
+}
+
 TEST(Drivers, are_found_for_what_metadata_has_in_progress) {
   auto w = neighbours();
   const auto attempt = w.merge();

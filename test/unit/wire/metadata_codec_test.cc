@@ -60,7 +60,8 @@ TEST(MetadataCodec, no_field_of_the_model_is_left_out) {
   EXPECT_EQ(fields<model::Child>(), nodes::kChildFields);
   EXPECT_EQ(fields<model::Split>(), nodes::kSplitFields);
   EXPECT_EQ(fields<model::Merge>(), nodes::kMergeFields);
-  EXPECT_EQ(fields<model::Partition>(), nodes::kPartitionFields);  // two for the interval, none where there is no merge
+  // Two for the interval, none where there is no merge; the parents as one.
+  EXPECT_EQ(fields<model::Partition>(), nodes::kPartitionFields + 1);
   EXPECT_EQ(nodes::kPartitionMergeFields, nodes::kPartitionFields + 1);
   // The cut, in four parts, where there is one; what it became as one.
   EXPECT_EQ(fields<model::EndedPartition>(), nodes::kEndedFields + 2);
