@@ -37,7 +37,8 @@ void Flow::attempt(const MapPtr& map) {
   map_ = map;
   region_ = partition->region;
   partition_ = partition->id;
-  parent_ = partition->parent;
+  parents_ = {partition->parent};
+  if (partition->made_by_merge()) parents_.push_back(partition->parent_high);
   of_quorum_ = map->replication == model::Replication::quorum;
   of_leader_ = of_quorum_ && needs_leader();
   auto order = candidates(*partition, purpose_, spread(), client_.health_, client_.loop_.now());
@@ -88,17 +89,24 @@ void Flow::attempt_failed(const model::ServerId& server, const base::Error& erro
   client_.after(next.delay, [self = shared_from_this()] { self->find_map(); });
 }
 
-// A token of an ancestor is one of each descendant: their logs go on from its. Where more than one split came since the
-// client last read here, the map tells of those that not every server has seen yet.
+// A token of an ancestor is one of each descendant: their logs go on from its. Where more than one split or merge came
+// since the client last read here, the map tells of those that not every server has seen yet. Of two that were merged
+// the larger one counts: the target's log begins behind both.
 std::optional<uint64_t> Flow::session_token() const {
-  auto id = partition_, parent = parent_;
-  while (true) {
-    if (const auto it = client_.seen_.find(id); it != client_.seen_.end()) return it->second;
-    if (parent.none()) return std::nullopt;
-    id = parent;
-    const auto* e = map_ ? model::find_parent(*map_, id) : nullptr;
-    parent = e != nullptr ? e->id : model::PartitionId{};
+  if (const auto it = client_.seen_.find(partition_); it != client_.seen_.end()) return it->second;
+  std::optional<uint64_t> token;
+  auto line = parents_;
+  for (size_t i = 0; i < line.size(); i++) {
+    if (line[i].none()) continue;
+    if (const auto it = client_.seen_.find(line[i]); it != client_.seen_.end()) {
+      token = std::max(token.value_or(0), it->second);
+      continue;
+    }
+    if (!map_) continue;
+    if (const auto* e = model::find_parent(*map_, line[i])) line.push_back(e->id);
+    for (const auto* e : model::find_merged(*map_, line[i])) line.push_back(e->id);
   }
+  return token;
 }
 
 void Flow::saw_lsn(uint64_t lsn) {

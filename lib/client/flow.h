@@ -8,6 +8,7 @@
 #include <memory>
 #include <set>
 #include <string>
+#include <vector>
 
 #include "lib/client/client.h"
 
@@ -56,7 +57,8 @@ class Flow : public std::enable_shared_from_this<Flow> {
   model::TxnSeq at_least_, acted_on_;
   MapPtr map_;  // that the last attempt acted on, and the partition there
   model::Region region_;
-  model::PartitionId partition_, parent_;
+  model::PartitionId partition_;
+  std::vector<model::PartitionId> parents_;  // two: it was merged from them
   bool of_quorum_ = false, of_leader_ = false;
   std::set<model::ServerId> tried_;  // since the last delay
 };
