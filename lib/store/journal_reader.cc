@@ -7,6 +7,7 @@
 #include "lib/base/check.h"
 #include "lib/store/divide.h"
 #include "lib/store/journal_format.h"
+#include "lib/store/merge.h"
 #include "lib/store/quorum_log.h"
 #include "lib/store/recovery.h"
 
@@ -64,6 +65,7 @@ struct JournalReader::Impl {
   void take_block(const Frame& frame);
   void take_truncate(const Frame& frame);
   base::Status take_divide(std::string_view payload, uint64_t segment);
+  base::Status take_merge(std::string_view payload, uint64_t segment);
   void take_image(std::string_view payload);
   void forget_below(uint64_t segment);
   base::Result<std::shared_ptr<File>> open(uint64_t segment);
@@ -86,7 +88,13 @@ struct JournalReader::Impl {
   std::map<PartitionId, PartLog> logs;
   std::map<PartitionId, Origin> origins;
   std::vector<Divided> divides;
-  std::set<PartitionId> listed;  // by the parts of a list of tenures that were met so far
+  struct MergeSeen {
+    Merged merged;
+    uint64_t segment = 0;  // where it stands
+  };
+  std::map<PartitionId, MergeSeen> merges;    // by target
+  std::map<PartitionId, LogPoint> merged_at;  // where the logs of the two ended
+  std::set<PartitionId> listed;               // by the parts of a list of tenures that were met so far
   uint32_t next_part = 0;
   uint64_t damaged = 0;
   std::map<uint64_t, std::shared_ptr<File>> files;
@@ -160,13 +168,15 @@ base::Status JournalReader::Impl::take(const Frame& frame, SegmentScanner&) {
     return ok();
   }
   const bool image = frame.header.kind == model::BlockKind::root_image;
-  if (!image && frame.header.kind != model::BlockKind::divide) return ok();
+  const bool merge = frame.header.kind == model::BlockKind::merge;
+  if (!image && !merge && frame.header.kind != model::BlockKind::divide) return ok();
   TRY_ASSIGN(auto file, open(frame.at.segment));
   TRY_ASSIGN(const auto payload, file->read(frame.at.offset + kFrameAndHeader, frame.header.length));
   if (!wire::check_payload(frame.header, payload)) {
     damaged++;
     return ok();
   }
+  if (merge) return take_merge(payload, frame.at.segment);
   if (!image) return take_divide(payload, frame.at.segment);
   take_image(payload);
   return ok();
@@ -187,6 +197,7 @@ void JournalReader::Impl::take_image(std::string_view payload) {
   for (const auto& row : image->tenures) listed.insert(row.partition);
   if (next_part != image->parts) return;
   for (const auto& d : divides) listed.insert(d.parent);
+  for (const auto& [partition, at] : merged_at) listed.insert(partition);
   std::erase_if(logs, [&](const auto& entry) { return !listed.contains(entry.first); });
 }
 
@@ -204,6 +215,20 @@ base::Status JournalReader::Impl::take_divide(std::string_view payload, uint64_t
   if (d.has_low) origins[d.low] = {d.parent, d.at, segment};
   if (d.has_high) origins[d.high] = {d.parent, d.at, segment};
   divides.push_back(std::move(d));
+  return ok();
+}
+
+base::Status JournalReader::Impl::take_merge(std::string_view payload, uint64_t segment) {
+  TRY_ASSIGN(const auto note, decode_merge_note(payload));
+  Merged m;
+  m.attempt = note.attempt;
+  m.low = {note.low.partition, note.low.assignment, note.low.at};
+  m.high = {note.high.partition, note.high.assignment, note.high.at};
+  m.target = note.target.partition;
+  m.start = note.start();
+  for (const auto* log : {&m.low, &m.high}) merged_at[log->partition] = log->at;
+  origins.erase(m.target);
+  merges[m.target] = {std::move(m), segment};
   return ok();
 }
 
@@ -226,7 +251,10 @@ void JournalReader::Impl::take_block(const Frame& frame) {
   auto& log = logs[h.partition];
   const LogPoint before{h.prev_epoch, h.prev_lsn, h.prev_crc};
   // A log that begins at the first LSN goes on from no parent's, whatever an older tenure of the partition did.
-  if (h.first.value == 1) origins.erase(h.partition);
+  if (h.first.value == 1) {
+    origins.erase(h.partition);
+    merged_at.erase(h.partition);
+  }
   // A log that begins again: another tenure of the partition.
   if (log.any() && h.first <= log.end.lsn) log = {};
   if (!log.any()) {
@@ -242,6 +270,14 @@ void JournalReader::Impl::take_block(const Frame& frame) {
 void JournalReader::Impl::forget_below(uint64_t segment) {
   kept = std::max(kept, segment);
   files.erase(files.begin(), files.lower_bound(segment));
+  for (auto it = merges.begin(); it != merges.end();) {
+    if (it->second.segment >= segment) {
+      ++it;
+      continue;
+    }
+    for (const auto* log : {&it->second.merged.low, &it->second.merged.high}) merged_at.erase(log->partition);
+    it = merges.erase(it);
+  }
   for (auto it = logs.begin(); it != logs.end();) {
     auto& log = it->second;
     if (log.last.at.segment < segment) log.last = {};
@@ -266,6 +302,8 @@ Owner JournalReader::Impl::owner(PartitionId partition, Lsn lsn) const {
   for (auto it = origins.find(partition); it != origins.end() && lsn <= it->second.at.lsn;
        it = origins.find(owner.partition))
     owner = {it->second.parent, it->second.at.lsn};
+  if (const auto it = merged_at.find(owner.partition); it != merged_at.end() && !owner.upto)
+    owner.upto = it->second.lsn;
   return owner;
 }
 
@@ -335,11 +373,19 @@ const std::vector<Divided>& JournalReader::divides() const { return impl_->divid
 uint64_t JournalReader::damaged_places() const { return impl_->damaged; }
 
 std::optional<LogPoint> JournalReader::end(const PartitionId& partition) const {
+  // Its last blocks may be damaged.
+  if (const auto it = impl_->merged_at.find(partition); it != impl_->merged_at.end()) return it->second;
   if (const auto* log = impl_->own(partition); log != nullptr && log->any()) return log->end;
+  if (const auto it = impl_->merges.find(partition); it != impl_->merges.end()) return it->second.merged.start;
   // Divided, and nothing since; unless what came since is gone with the divide.
   const auto it = impl_->origins.find(partition);
   if (it == impl_->origins.end() || it->second.segment < impl_->kept) return std::nullopt;
   return it->second.at;
+}
+
+const Merged* JournalReader::merge_into(const PartitionId& target) const {
+  const auto it = impl_->merges.find(target);
+  return it == impl_->merges.end() ? nullptr : &it->second.merged;
 }
 
 std::optional<Lsn> JournalReader::oldest(const PartitionId& partition) const {
@@ -359,6 +405,8 @@ base::Result<Contains> JournalReader::contains(const PartitionId& partition, con
        it = impl_->origins.find(it->second.parent))
     if (it->second.at == point) return Contains::yes;
   const auto owner = impl_->owner(partition, point.lsn).partition;
+  if (const auto it = impl_->merges.find(owner); it != impl_->merges.end() && it->second.merged.start == point)
+    return Contains::yes;
   const auto* log = impl_->own(owner);
   if (log == nullptr || !log->any()) return Contains::gone;
   if (point == log->before || point == log->end) return Contains::yes;

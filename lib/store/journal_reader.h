@@ -11,6 +11,9 @@
 // blocks (their header names the parent, their LSNs are as they are), so a position of the parent's
 // (epoch, LSN, checksum) is a position of the child's. Filter by the child's interval.
 //
+// The log of a merge's target is another one than those that it was merged from: it begins behind both of their ends
+// (model::merged_point()), and they are still read under their own names.
+//
 // Of a quorum table's log, blocks without records (epoch starts) are given as the others are; what was cut is not.
 //
 // Invariants
@@ -62,6 +65,19 @@ struct Divided {
   bool has_low = false, has_high = false;  // which of them goes on on this server as an assignment
 };
 
+// What a merge did.
+struct MergedLog {
+  model::PartitionId partition;
+  model::AssignmentId assignment;
+  model::LogPoint at;  // its last block
+};
+struct Merged {
+  model::AttemptId attempt;
+  MergedLog low, high;
+  model::PartitionId target;
+  model::LogPoint start;  // the target's log begins behind it
+};
+
 class JournalReader {
  public:
   static base::Result<std::unique_ptr<JournalReader>> open(Disk& disk);
@@ -83,6 +99,8 @@ class JournalReader {
   base::Result<LogPart> read(const model::PartitionId& partition, model::Lsn from, size_t max_bytes, const Each& each);
   // Divides met while scanning, in journal order.
   const std::vector<Divided>& divides() const;
+  // The merge that this partition's log began with, as long as the journal has it; null: none.
+  const Merged* merge_into(const model::PartitionId& target) const;
   uint64_t damaged_places() const;  // bad frames below the durable end met so far
 
  private:

@@ -184,6 +184,95 @@ TEST(JournalReader, a_parents_last_block_that_is_damaged_is_a_gap_in_the_childs_
   EXPECT_EQ(keys(*s.reader, 2, 1), (std::vector<std::string>{"a", "(gap)", "d"}));
 }
 
+struct Neighbours : Read {
+  Neighbours() {
+    kill();
+    disk = {};
+    files.clear();
+    EXPECT_TRUE(open());
+    EXPECT_TRUE(create(1, 1, {"", "m"}));
+    EXPECT_TRUE(create(2, 2, {"m", ""}));
+    reader = std::move(*JournalReader::open(disk));
+  }
+  model::LogPoint merge() {
+    const auto at = engine->merge_ends(partition(1), partition(2), id_of<model::AttemptId>(1),
+                                       {partition(3), {3}, assignment(3)}, nullptr);
+    EXPECT_TRUE(at);
+    run();
+    return *at;
+  }
+};
+
+TEST(JournalReader, a_merges_target_has_a_log_of_its_own_and_the_two_are_read_under_their_names) {
+  Neighbours s;
+  for (const char* k : {"a", "b", "c"}) ASSERT_TRUE(s.write(1, k, "v"));
+  for (const char* k : {"m", "n"}) ASSERT_TRUE(s.write(2, k, "v"));
+  const auto low = *s.engine->durable(partition(1)), high = *s.engine->durable(partition(2));
+  const auto start = s.merge();
+  for (int life = 0; life < 2; life++) {
+    s.advance();
+    const auto* merge = s.reader->merge_into(partition(3));
+    ASSERT_NE(merge, nullptr);
+    EXPECT_EQ(merge->low.partition, partition(1));
+    EXPECT_EQ(merge->low.assignment, assignment(1));
+    EXPECT_EQ(merge->low.at, low);
+    EXPECT_EQ(merge->high.at, high);
+    EXPECT_EQ(merge->start, start);
+    EXPECT_EQ(s.reader->merge_into(partition(1)), nullptr);
+    EXPECT_EQ(s.reader->contains(partition(3), start).value(), Contains::yes);
+    EXPECT_NE(s.reader->contains(partition(3), low).value(), Contains::yes);
+    EXPECT_EQ(s.reader->end(partition(1)).value(), low);
+    EXPECT_EQ(keys(*s.reader, 1, 2), (std::vector<std::string>{"b", "c"}));
+    EXPECT_EQ(keys(*s.reader, 2, 1), (std::vector<std::string>{"m", "n"}));
+    if (life == 0) {
+      EXPECT_EQ(s.reader->end(partition(3)).value(), start);
+      EXPECT_FALSE(s.reader->oldest(partition(3)));
+      ASSERT_TRUE(s.write(3, "x", "v"));
+      for (int i = 0; i < 10; i++) s.pass(std::chrono::seconds(6));  // a list of tenures, without the two
+    } else {
+      EXPECT_EQ(s.reader->oldest(partition(3))->value, start.lsn.value + 1);
+      EXPECT_EQ(keys(*s.reader, 3, start.lsn.value + 1), (std::vector<std::string>{"x"}));
+      EXPECT_EQ(keys(*s.reader, 3, 1), (std::vector<std::string>{"(gone)"}));
+    }
+  }
+}
+
+// The header of its last block is what is damaged: that there was one only the merge tells.
+TEST(JournalReader, the_damaged_end_of_a_merged_log_is_a_gap_in_it) {
+  Neighbours s;
+  std::vector<uint64_t> at;
+  for (const char* k : {"a", "b", "c"}) {
+    at.push_back(s.engine->status().head.offset);
+    ASSERT_TRUE(s.write(1, k, "v"));
+  }
+  const auto end = *s.engine->durable(partition(1));
+  s.merge();
+  s.disk.flip("journal/000000000001.seg", at[1] + 10);
+  s.disk.flip("journal/000000000001.seg", at[2] + 10);
+  s.advance();
+  EXPECT_EQ(s.reader->end(partition(1)).value(), end);
+  EXPECT_EQ(keys(*s.reader, 1, 1), (std::vector<std::string>{"a", "(gap)"}));
+}
+
+TEST(JournalReader, a_merge_whose_segment_is_gone_is_known_no_more) {
+  Neighbours s;
+  s.config.retention_bytes = 1;
+  s.kill();
+  ASSERT_TRUE(s.open());
+  ASSERT_TRUE(s.write(1, "a", "v"));
+  s.merge();
+  s.advance();
+  EXPECT_NE(s.reader->merge_into(partition(3)), nullptr);
+  for (int i = 0; i < 200; i++) {
+    ASSERT_TRUE(s.write(3, std::to_string(i), std::string(2000, 'x')));
+    if (i % 10 == 0) s.pass(std::chrono::seconds(6));
+  }
+  s.advance();
+  EXPECT_EQ(s.reader->merge_into(partition(3)), nullptr);
+  EXPECT_FALSE(s.reader->end(partition(1)));
+  EXPECT_GT(s.reader->oldest(partition(3))->value, 2U);
+}
+
 TEST(JournalReader, what_was_retired_is_gone_and_not_an_error) {
   Read s;
   s.config.retention_bytes = 1;
