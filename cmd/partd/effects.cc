@@ -223,6 +223,19 @@ void Service::perform(push::Divide& e) {
   if (!point) fail(base::Error(point.error()).wrap("dividing partition " + to_string(e.parent)));
 }
 
+void Service::perform(push::Merge& e) {
+  base::log(base::Level::notice, "merge",
+            {{"low", to_string(e.low)},
+             {"high", to_string(e.high)},
+             {"target", to_string(e.target.partition)},
+             {"attempt", to_string(e.attempt)}});
+  const auto done = [this, target = e.target.partition](base::Status s) { input(push::Merged{target, std::move(s)}); };
+  const auto point =
+      engine_->merge_ends(e.low, e.high, e.attempt, {e.target.partition, e.target.region, e.target.assignment}, done);
+  if (!point)
+    fail(base::Error(point.error()).wrap("merging partitions " + to_string(e.low) + " and " + to_string(e.high)));
+}
+
 void Service::perform(push::SetAside& e) {
   base::log(base::Level::notice, "set-aside",
             {{"partition", to_string(e.partition)}, {"assignment", to_string(e.assignment)}});

@@ -191,6 +191,7 @@ class Service {
   void perform(push::Answer& e);
   void perform(push::Create& e);
   void perform(push::Divide& e);
+  void perform(push::Merge& e);
   void perform(push::SetAside& e);
   void perform(push::Drop& e);
   void perform(push::MarkAvailable& e);

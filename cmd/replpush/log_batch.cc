@@ -117,6 +117,22 @@ mv::LogBatch LogSorter::take() {
   return batch;
 }
 
+bool add_logs(const store::JournalReader& journal, const model::PartitionId& partition,
+              std::map<model::PartitionId, mv::LogState>* logs) {
+  const auto end = journal.end(partition);
+  if (!end) return false;
+  auto& state = (*logs)[partition];
+  state = {*end, journal.oldest(partition).value_or(end->lsn.next())};
+  const auto* merge = journal.merge_into(partition);
+  if (merge == nullptr || merge->start.lsn.value == 0) return true;
+  state.begins = merge->start;
+  for (const auto* log : {&merge->low, &merge->high}) {
+    state.joined.push_back({log->partition, log->assignment});
+    (*logs)[log->partition] = {log->at, journal.oldest(log->partition).value_or(log->at.lsn.next())};
+  }
+  return true;
+}
+
 mv::LogRead read_batch(store::JournalReader& journal, const mv::ReadLog& ask, model::ServerNumber self) {
   mv::LogRead out;
   out.stream = ask.stream;

@@ -2,6 +2,7 @@
 // the others one by one with their key and version, or, of those whose own movers bring them, the versions' span alone.
 #pragma once
 
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -45,6 +46,10 @@ class LogSorter {
   model::LogPoint through_;
   bool any_ = false;
 };
+
+// What the journal says of a log, and of those that were joined into it. False: it has no block of it.
+bool add_logs(const store::JournalReader& journal, const model::PartitionId& partition,
+              std::map<model::PartitionId, proto::mover::LogState>* logs);
 
 // Reads on behind `ask.after`, about ask.bytes of payload. Journal errors, a position that is retired or not in the
 // log, and damage are in the answer's `end`.

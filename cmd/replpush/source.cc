@@ -211,11 +211,7 @@ void Source::logs(std::vector<model::HeldPartition> held, Done<Logs> done) {
         if (!out.status) return out;
         bool fresh = false;
         for (const auto& h : held) {
-          const auto end = self->log.journal->end(h.partition);
-          if (end) {
-            out.logs[h.partition] = {*end, self->log.journal->oldest(h.partition).value_or(end->lsn.next())};
-            continue;
-          }
+          if (add_logs(*self->log.journal, h.partition, &out.logs)) continue;
           if (!fresh && !self->log.direct->refresh()) continue;
           fresh = true;
           if (auto s = applied_state(*self->log.direct, h)) out.logs[h.partition] = *s;

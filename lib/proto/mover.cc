@@ -17,6 +17,7 @@ Effects Mover::step(Input input) {
   Effects out;
   const Instant now = std::visit([](const auto& in) { return in.now; }, input);
   std::visit([&](auto& in) { on(in, out); }, input);
+  join(now, out);
   prove(now, out);
   turns(now, out);
   for (const auto& e : out)
@@ -128,7 +129,15 @@ void Mover::plan_streams(Instant now, Effects& out) {
     copy.targets = targets_of(copy.held, *it->second, shared_.self);
     copy.covered = covered(copy.held, *it->second);
     copy.needed = copy.proof && model::being_filled(*it->second, copy.held.interval);
-    for (const auto& t : copy.targets) wanted[t.id] = {t, &copy.held};
+    for (const auto& t : copy.targets) {
+      wanted[t.id] = {t, &copy.held};
+      if (!joins(t)) continue;
+      for (const auto& log : shared_.logs[t.source].joined) {
+        auto joined = joined_target(t, log, *it->second, shared_.self);
+        const auto id = joined.id;
+        wanted[id] = {std::move(joined), &copy.held};
+      }
+    }
   }
   for (auto it = streams_.begin(); it != streams_.end();)
     it = wanted.contains(it->first) ? std::next(it) : streams_.erase(it);
@@ -142,6 +151,32 @@ void Mover::plan_streams(Instant now, Effects& out) {
       stream->hold(held_back(want.first));
     }
     stream->retarget(std::move(want.first), want.second->settled, now, out);
+  }
+}
+
+// The logs that the source's goes on from are sent first.
+bool Mover::joins(const Target& target) const {
+  const auto log = shared_.logs.find(target.source);
+  if (log == shared_.logs.end() || log->second.joined.empty()) return false;
+  const auto stream = streams_.find(target.id);
+  return stream == streams_.end() || stream->second->unjoined();
+}
+
+void Mover::join(Instant now, Effects& out) {
+  if (shared_.paused) return;
+  for (auto& [id, stream] : streams_) {
+    if (!stream->waits_for_joined()) continue;
+    size_t through = 0, known = 0, stuck = 0;
+    const auto& joined = shared_.logs[stream->target().source].joined;
+    for (const auto& log : joined) {
+      const auto it = streams_.find({log.assignment, id.target});
+      if (it == streams_.end()) continue;
+      known++;
+      if (it->second->stuck()) stuck++;
+      if (it->second->caught_up()) through++;
+    }
+    const bool all = through == joined.size() || MUTANT("joined_before_the_rest");
+    if (all || (known == joined.size() && stuck > 0)) stream->join(all, now, out);
   }
 }
 
@@ -168,8 +203,13 @@ void Mover::on(ViewLost& in, Effects&) {
 
 void Mover::on(LogsSeen& in, Effects& out) {
   if (shared_.paused) return;
-  for (auto& [partition, state] : in.logs) shared_.logs[partition] = state;
+  bool merged = false;
+  for (auto& [partition, state] : in.logs) {
+    merged = merged || state.joined != shared_.logs[partition].joined;
+    shared_.logs[partition] = state;
+  }
   shared_.measured = std::max(shared_.measured, in.measure);
+  if (merged) plan_streams(in.now, out);
   for (auto& [id, stream] : streams_) stream->advance(in.now, out);
 }
 

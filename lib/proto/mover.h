@@ -92,6 +92,8 @@ class Mover {
   void take_peers(const View& view, base::Instant now);
   void take_held(const View& view, base::Instant now);
   void plan_streams(base::Instant now, Effects& out);
+  void join(base::Instant now, Effects& out);
+  bool joins(const Target& target) const;
   void measure(Effects& out);
   void turns(base::Instant now, Effects& out);
   void prove(base::Instant now, Effects& out);

@@ -14,16 +14,55 @@ namespace {
 
 constexpr size_t kAncestorsMax = 4;  // beyond that a position is found again by offering digests
 
-// The tenures that `id` goes on from, itself first: a child's is that of its parent on the same server.
-std::vector<AssignmentId> lineage(const model::Metadata& map, AssignmentId id, AssignmentId source) {
+struct EndedTenure {
+  const model::EndedPartition* partition = nullptr;
+  const Assignment* assignment = nullptr;
+};
+EndedTenure find_ended(const model::Metadata& map, const AssignmentId& id) {
+  for (const auto& e : map.ended)
+    for (const auto& a : e.parent_assignments)
+      if (a.id == id) return {&e, &a};
+  return {};
+}
+
+// The tenures whose log the one of `id` is, itself first: a child's is that of its parent on the same server. A merge's
+// target has another one. What a parent that METADATA has forgotten came from is not looked at: it may be a merge.
+std::vector<AssignmentId> log_line(const model::Metadata& map, AssignmentId id, AssignmentId source, bool by_merge) {
   std::vector<AssignmentId> line{id};
-  while (!source.none() && line.size() < kAncestorsMax) {
+  while (!by_merge && !source.none() && line.size() < kAncestorsMax) {
+    const auto from = find_ended(map, source);
+    if (line.size() > 1 && from.partition == nullptr) break;
+    if (from.partition != nullptr && from.partition->was_merged()) break;
     line.push_back(source);
-    AssignmentId next;
-    for (const auto& e : map.ended)
-      for (const auto& a : e.parent_assignments)
-        if (a.id == source) next = a.source;
-    source = next;
+    source = from.assignment == nullptr ? AssignmentId{} : from.assignment->source;
+  }
+  return line;
+}
+
+// The tenures that what `a`, of that partition, holds in the interval was in before, on its server, itself first: what
+// they had confirmed it has.
+std::vector<AssignmentId> target_line(const model::Metadata& map, const model::PartitionId& partition, bool by_merge,
+                                      const Assignment& a, const model::Interval& interval) {
+  std::vector<AssignmentId> line{a.id};
+  auto at = partition;
+  auto source = a.source;
+  while (!source.none() && line.size() < kAncestorsMax) {
+    EndedTenure from = find_ended(map, source);
+    if (const auto both = model::find_merged(map, at); by_merge || !both.empty()) {
+      from = {};
+      for (const auto* e : both)
+        for (const auto& old : e->parent_assignments)
+          if (old.server == a.server && e->interval.contains(interval)) from = {e, &old};
+      if (from.partition == nullptr) break;
+      source = from.assignment->id;
+    } else if (line.size() > 1 && from.partition == nullptr) {
+      break;
+    }
+    line.push_back(source);
+    by_merge = false;
+    if (from.partition == nullptr) break;
+    at = from.partition->id;
+    source = from.assignment->source;
   }
   return line;
 }
@@ -58,8 +97,10 @@ void add(const Source& from, const Partition& p, const model::PartitionId& parti
   for (const auto& a : p.assignments)
     if (a.server != from.self && a.server != to.server && answers_reads(a.state)) t.others.push_back(a.server);
   // The key names the server, so a replacement never inherits what another server confirmed.
+  const bool by_merge = partition == p.id && p.made_by_merge();
   for (const auto& own : from.line)
-    for (const auto& target : lineage(from.map, to.id, to.source)) t.marks.push_back({own, to.server, target});
+    for (const auto& target : target_line(from.map, partition, by_merge, to, t.interval))
+      t.marks.push_back({own, to.server, target});
   if (!t.interval.empty()) out->push_back(std::move(t));
 }
 
@@ -85,7 +126,7 @@ std::vector<Target> targets_of(const model::HeldPartition& held, const model::Me
   if (map.dropped || map.table != held.table_uuid) return out;
   Source from{held, map, self, {}};
   if (held.unload) {
-    from.line = lineage(map, held.assignment, {});
+    from.line = {held.assignment};
     for (const auto& p : map.partitions) {
       if (!meets(p, held.interval)) continue;
       for (const auto& a : p.assignments)
@@ -96,9 +137,29 @@ std::vector<Target> targets_of(const model::HeldPartition& held, const model::Me
   const Partition* p = map.find(held.partition);
   const Assignment* own = p == nullptr ? nullptr : find_assignment(*p, held.assignment);
   if (own == nullptr || own->server != self) return out;
-  from.line = lineage(map, held.assignment, own->source);
+  from.line = log_line(map, held.assignment, own->source, p->made_by_merge());
   add_kept(from, *p, &out);
   return out;
+}
+
+Target joined_target(const Target& target, const JoinedLog& log, const model::Metadata& map,
+                     const model::ServerId& self) {
+  Target t = target;
+  t.id.own = log.assignment;
+  t.source = log.partition;
+  t.whole = false;
+  t.joined = true;
+  t.marks = {{log.assignment, t.server, t.id.target}};
+  const auto own = find_ended(map, log.assignment);
+  const auto* p = map.find(target.partition);
+  const auto* to = p == nullptr ? nullptr : find_assignment(*p, target.id.target);
+  if (own.partition == nullptr || own.assignment->server != self || to == nullptr) return t;
+  t.interval = t.interval.intersect(own.partition->interval);
+  t.marks.clear();
+  for (const auto& from : log_line(map, log.assignment, own.assignment->source, false))
+    for (const auto& of : target_line(map, p->id, p->made_by_merge(), *to, t.interval))
+      t.marks.push_back({from, t.server, of});
+  return t;
 }
 
 bool covered(const model::HeldPartition& held, const model::Metadata& map) {

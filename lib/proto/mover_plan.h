@@ -10,6 +10,8 @@
 //   * A copy that is to be unloaded is pushed to this server's own later tenure of the same keys as well: with one
 //     replica nobody else may have them. That tenure is another copy with records and a log of its own. No copy is
 //     pushed to, or proved against, itself; one that is kept is not pushed to its own server.
+//   * A merge's target has a log of its own: no position of another one is a position in it, on either side of the
+//     server; what has been confirmed of the two that it goes on from is known of these (joined_target()).
 //   * Nothing is pushed to an assignment that is only PROPOSED (before its barrier a bulk.end would say
 //     nothing, S43), or for a copy that the map does not name and nobody said to unload.
 #pragma once
@@ -31,6 +33,7 @@ struct Target {
   model::Interval interval;
   bool whole = true;  // all of the target's partition, which is not being split
   model::AssignmentState state = model::AssignmentState::available;
+  bool joined = false;                  // the log ended in a merge, and has a target that is held
   bool hollow = false;                  // the log that is read does not have all that the copy has
   model::TxnSeq since, min_txnseq;      // of the target's assignment and of its partition's entry
   bool catching_up = false;             // the source is: the target probably has what comes in there, and more
@@ -41,6 +44,11 @@ struct Target {
 
 std::vector<Target> targets_of(const model::HeldPartition& held, const model::Metadata& map,
                                const model::ServerId& self);
+
+// The target of a stream that has not been told how far it is: what there is to be sent of a log that the source's goes
+// on from. `marks` names what the target's server had confirmed of that log, under its tenure of that partition.
+Target joined_target(const Target& target, const JoinedLog& log, const model::Metadata& map,
+                     const model::ServerId& self);
 
 // Whether other tenures, on whichever servers, are responsible for every key of what is held: otherwise it may not be
 // dropped, whoever confirmed what (invariant 7).

@@ -563,6 +563,7 @@ void MoverStream::pop(Instant now, Effects& out) {
 // --- bulk.end --------------------------------------------------------------------------------------
 
 bool MoverStream::end_owed(Instant now) const {
+  if (target_.joined) return false;  // it is not all that this server has
   if (!goal_ || end_ticket_ != 0 || mark_.snapshot != 0 || needs_snapshot()) return false;
   if ((mark_.at.lsn < goal_->lsn || (!verified_ && behind())) && !MUTANT("bulk_end_too_early")) return false;
   const bool filling = target_.state == AssignmentState::initializing;

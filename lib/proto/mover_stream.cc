@@ -64,6 +64,8 @@ void MoverStream::advance(Instant now, Effects& out) {
     progressed_at_ = now;
     stepped_in_ = false;
   }
+  if (target_.joined && loaded_ && log() != nullptr && (mark_.snapshot != 0 || needs_snapshot())) give_up();
+  if (stuck_ || waits_for_joined()) return;
   if (overdue(now))
     return fail(now, base::Error(Code::outcome_unknown, target_.server.name + " did not answer in time"), out);
   if (phase_ == Phase::sending) return fill(now, out);
@@ -101,7 +103,11 @@ void MoverStream::on(MarkLoaded in, Effects& out) {
   mark_ = choose_mark(target_, in.found);
   recorded_ = {};
   for (const auto& [key, mark] : in.found)
-    if (key == target_.marks.front()) recorded_ = mark;
+    if (key == target_.marks.front()) {
+      recorded_ = mark;
+      unjoined_ = false;
+    }
+  unjoined_ = unjoined_ && !target_.joined && mark_ == Mark{};
   loaded_ = true;
   // A stream that begins now to a copy that already counts: that was filled by those who had everything.
   has_rest_ = in.found.empty() && model::answers_reads(target_.state);
@@ -137,6 +143,7 @@ void MoverStream::on(const Began& in, Effects& out) {
   --unanswered_;  // a question may still be out
   last_sent_ = in.now;
   if (!in.reply) return fail(in.now, in.reply.error(), out);
+  if (in.reply->heal != 0 && target_.joined) return give_up();
   if (in.reply->heal != 0 && in.reply->heal != heal_seen_) return heal(in.reply->heal, in.now, out);
   if (mark_.snapshot == 0) {
     open_ = true;
@@ -151,9 +158,31 @@ void MoverStream::on(const Began& in, Effects& out) {
   copy_more(in.now, out);
 }
 
+// Of a joined log: nothing but a snapshot helps, and that is of what the log goes on in.
+void MoverStream::give_up() {
+  reset();
+  stuck_ = true;
+}
+
+bool MoverStream::waits_for_joined() const {
+  const auto* l = log();
+  return unjoined_ && loaded_ && l != nullptr && !l->joined.empty();
+}
+
+void MoverStream::join(bool through, Instant now, Effects& out) {
+  unjoined_ = false;
+  if (through) {
+    mark_.at = log()->begins;
+    verified_ = true;
+    record(now, true, out);
+  }
+  advance(now, out);
+}
+
 // What the target confirmed once may be lost there: all of it is offered again, from the beginning (S62).
 void MoverStream::heal(uint64_t number, Instant now, Effects& out) {
   healing_ = heal_seen_ = number;
+  unjoined_ = false;
   reset();
   mark_ = {};
   has_rest_ = false;
@@ -197,6 +226,7 @@ void MoverStream::wake() {
 
 void MoverStream::requeue(Instant now, Effects& out) {
   if (!loaded_) return;
+  unjoined_ = false;
   reset();
   wake();
   mark_ = {};
@@ -213,8 +243,8 @@ void MoverStream::requeue(Instant now, Effects& out) {
 
 bool MoverStream::caught_up() const {
   const auto* l = log();
-  return loaded_ && goal_ && l != nullptr && items_.empty() && mark_.snapshot == 0 && !behind() &&
-         mark_.at.lsn >= goal_->lsn;
+  return loaded_ && goal_ && l != nullptr && !stuck_ && !waits_for_joined() && items_.empty() && mark_.snapshot == 0 &&
+         !behind() && mark_.at.lsn >= goal_->lsn;
 }
 
 std::string MoverStream::state() const {
@@ -244,6 +274,8 @@ std::string MoverStream::why() const {
         return "waits for another server to push what it stamped";
     if (!items_.empty()) return "waits for " + target_.server.name + " to confirm";
   }
+  if (stuck_) return "waits for a snapshot of what its log goes on in";
+  if (waits_for_joined()) return "waits for the logs that this one goes on from";
   if (!goal_) return "waits for the end of the log to be measured";
   return {};
 }

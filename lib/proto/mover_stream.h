@@ -13,7 +13,14 @@
 // while, for the index to have applied the log past that place. Where the position has reached the log
 // end that was measured after the map, bulk.end says so (S43).
 //
+// The log of a merge's target begins behind two others, of which the target may not have all. A stream of it that finds
+// no position of its own begins when the streams of these two are through, where that log begins; if one of them cannot
+// go on (the journal does not have it any more, or it is damaged, or the target asks for everything), with a snapshot,
+// which has what is in both. Those streams bring what is in the log and nothing else: they copy nothing, and end
+// nothing.
+//
 // Invariants
+//   * The position of a log that goes on from two is none before everything in both is confirmed.
 //   * The position never passes a record that the target has not confirmed durable.
 //   * bulk.end is sent only for a position at or past a log end measured after the map that its envelope names, and to
 //     a target that is being filled only by a copy that has itself caught up with the others.
@@ -101,6 +108,12 @@ class MoverStream {
   void hold(bool held);
   void wake();
   void requeue(base::Instant now, Effects& out);  // from zero
+  // Of a merge's target, for which no position is known: it waits until the logs that this one goes on from are
+  // through.
+  bool waits_for_joined() const;
+  bool unjoined() const { return unjoined_; }
+  void join(bool through, base::Instant now, Effects& out);  // or: by a snapshot
+  bool stuck() const { return stuck_; }                      // a joined log's: it cannot go on
 
   // What it is doing, for people and for the proof.
   const Target& target() const { return target_; }
@@ -153,6 +166,7 @@ class MoverStream {
   void open_snapshot(base::Instant now, Effects& out);
   void fail(base::Instant now, const base::Error& error, Effects& out);
   void reset();
+  void give_up();
   void rest();
   void heal(uint64_t number, base::Instant now, Effects& out);
   bool take_turn();
@@ -204,6 +218,8 @@ class MoverStream {
   Phase phase_ = Phase::loading;
   bool loaded_ = false, held_ = false, wants_turn_ = false, has_turn_ = false, open_ = false;
   bool want_snapshot_ = false;
+  bool unjoined_ = true;  // until its position is known
+  bool stuck_ = false;
   bool has_rest_ = false;     // what is in no log was given to the target, or is none of this stream's business
   bool verified_ = false;     // the position is in our log
   bool was_through_ = false;  // once: from then on live sends are given time

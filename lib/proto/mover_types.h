@@ -93,10 +93,20 @@ struct View {
   std::vector<model::PeerView> peers;
 };
 
-// State of a log held here.
+// A log that ended in a merge; the target's goes on from it and another one.
+struct JoinedLog {
+  model::PartitionId partition;
+  model::AssignmentId assignment;
+  bool operator==(const JoinedLog&) const = default;
+};
+// State of a log held here, or joined with another into one that is.
 struct LogState {
   model::LogPoint end;  // durable
   model::Lsn oldest;    // first LSN that the journal still has; end + 1 if none
+  // A merge's target, as long as the journal has the merge, and where there is anything in the two: the two, and where
+  // this log begins.
+  std::vector<JoinedLog> joined = {};
+  model::LogPoint begins = {};
   bool operator==(const LogState&) const = default;
 };
 
@@ -138,7 +148,8 @@ struct ViewLost {
   base::Instant now;
   std::string why;
 };
-// All logs asked for, after everything that Measure named was done. `measure`: number of the last Measure it answers.
+// All logs asked for, and those that were joined into one of them, after everything that Measure named was done.
+// `measure`: number of the last Measure it answers.
 struct LogsSeen {
   base::Instant now;
   uint64_t measure = 0;

@@ -144,6 +144,14 @@ void PushServer::Impl::on(const Divided& in) {
   if (Table* t = table(held->table)) end_under_way(*t, held->tag);
 }
 
+void PushServer::Impl::on(const Merged& in) {
+  const auto held = take(merging, in.target);
+  if (!held) return;
+  if (!in.status)
+    return say(base::Level::error, "merge", "partition " + to_string(in.target) + ": " + to_string(in.status.error()));
+  if (Table* t = table(held->table)) end_under_way(*t, held->tag);
+}
+
 void PushServer::Impl::on(const SetAsideDone& in) {
   auto it = setting_aside.find(in.assignment);
   if (it == setting_aside.end()) return;

@@ -16,8 +16,10 @@
 //   * a read quorum of the slots, every one for that time: of copies that were there when the partition began and of
 //     such as were filled since; with what was acknowledged before the partition began, where that is its parent's
 //     matter, heard of in the same way.
-// What it was sent before a restart is forgotten, and sent again. So that there is always somebody to send it, even if
-// a server is lost for good at the worst moment, with a split that ended when a majority of each child was complete:
+// What two were merged into begins anew: all of its copies were whole then, and each has what its server had of the
+// two. Nothing older is asked for. What it was sent before a restart is forgotten, and sent again. So that there is
+// always somebody to send it, even if a server is lost for good at the worst moment, with a split that ended when a
+// majority of each child was complete:
 //   * no copy that METADATA took away is given up while a partition that took over has a replica that is being filled
 //     (model::being_filled);
 //   * METADATA remembers a partition that ended as long as such a replica may have to know of it, by the same question;

@@ -3,6 +3,7 @@
 //   push_server.cc   the door and time
 //   push_answer.cc   questions: where, admit, read plans, status
 //   push_maps.cc     a map is installed: which copies to begin, divide, set aside, drop; observed
+//   push_merge.cc    the end of a merge
 //   push_care.cc     copies between maps: catching up, being filled, created, dropped
 //   push_writes.cc   clients' writes: gathering, levels, resending
 //   push_recount.cc  writes under way when a map changes their partition
@@ -95,6 +96,8 @@ struct Table {
   base::Instant fetch_next;
   TxnSeq fetch_at_least;
   std::optional<base::Instant> arrange_at;  // something failed: look at the copies again
+  // Of merges that wait for one of the two to be made here: the two and the target. Nothing else is done about them.
+  std::set<PartitionId> joining;
 
   // What this server serves of the table, in key order: for the hot paths.
   struct Serve {
@@ -185,6 +188,7 @@ struct PushServer::Impl {
   void on(const push::EpochsAnswered& in);
   void on(const push::Created& in);
   void on(const push::Divided& in);
+  void on(const push::Merged& in);
   void on(const push::SetAsideDone& in);
   void on(const push::Dropped& in);
   void on(const push::DropAsked& in);
@@ -232,7 +236,7 @@ struct PushServer::Impl {
   push::Table& table_for(const push::MapRead& in);
   void drop_table(push::Table& t);
   bool arrange(push::Table& t, bool first);
-  void divide_ended(push::Table& t);
+  void reshape_ended(push::Table& t);
   push::Child child_here(const push::Table& t, const model::PartitionId& child, const push::Copy& parent) const;
   void divide(push::Table& t, push::Copy& parent, const model::EndedPartition& e);
   void inherit(push::Table& t, push::Copy& parent, const push::Child& child, push::Side side, model::Interval interval);
@@ -240,6 +244,8 @@ struct PushServer::Impl {
   bool begin_copies(push::Table& t, bool first);
   bool begin_copy(push::Table& t, const model::PartitionId& id, model::Region region, const model::Interval& interval,
                   const model::Assignment& a, const model::Partition* p, bool first);
+  bool make_copy(push::Table& t, const model::PartitionId& id, model::Region region, const model::Interval& interval,
+                 const model::AssignmentId& own);
   bool goes_on_from_unmade(const push::Table& t, const model::Assignment& a) const;
   push::Copy* older_tenure(const push::PartitionId& id) const;
   bool lost(const push::Table& t, const model::Assignment& a, const model::Partition* p, bool first) const;
@@ -256,6 +262,11 @@ struct PushServer::Impl {
   bool wants_observed(const push::Table& t) const;
   void remember_seen(const push::Table& t);
   void remember();
+
+  // push_merge.cc
+  void merge_ended(push::Table& t, const model::EndedPartition& e);
+  bool never_made(const push::Table& t, const model::Assignment& a) const;
+  void merge(push::Table& t, push::Copy& low, push::Copy& high, const model::EndedPartition& e);
 
   // push_care.cc
   void start_catch_up(push::Copy& c);
@@ -323,6 +334,7 @@ struct PushServer::Impl {
   std::map<model::PartitionId, model::AssignmentId> live_by_partition;    // the copies that take appends
   std::map<model::AssignmentId, std::vector<model::AssignmentId>> heirs;  // a divided tenure's children
   std::map<model::PartitionId, push::HeldBack> creating, dividing;
+  std::map<model::PartitionId, push::HeldBack> merging;  // by target
   std::map<model::AssignmentId, push::HeldBack> setting_aside, dropping;
   std::map<model::AssignmentId, push::CallId> drops;
   std::map<model::AssignmentId, model::TableUuid> unmade;  // copies that the store could not make yet

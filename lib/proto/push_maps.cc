@@ -17,6 +17,8 @@ const model::EndedPartition* ended(const model::Metadata& map, const PartitionId
   return nullptr;
 }
 
+bool came_with_the_table(const model::Assignment& a) { return a.source.none() && a.since.value == 1; }
+
 std::string place(const Copy& c) {
   return "partition " + to_string(c.held.partition) + " assignment " + to_string(c.held.assignment);
 }
@@ -53,7 +55,7 @@ bool PushServer::Impl::arrange(Table& t, bool first) {
   for (auto& [own, held] : setting_aside)
     if (const Copy* c = copy(own); held.table == t.uuid && std::exchange(held.failed, false) && c != nullptr)
       emit(SetAside{c->held.partition, own});
-  divide_ended(t);
+  reshape_ended(t);
   if (!begin_copies(t, first)) return false;
   explain_copies(t);
   rebuild(t);
@@ -91,11 +93,17 @@ void PushServer::Impl::on(const TableDropped& in) {
     if (c->held.table == in.table) drop(*c, "table dropped");
 }
 
-// --- what ended: divide --------------------------------------------------------------------------
+// --- what ended: divide, merge --------------------------------------------------------------------------
 
-// In order of their ends, so that a server that was away through several splits divides step by step (S42, S45).
-void PushServer::Impl::divide_ended(Table& t) {
+// In order of their ends, so that a server that was away through several splits and merges goes step by step (S42,
+// S45).
+void PushServer::Impl::reshape_ended(Table& t) {
+  t.joining.clear();
   for (const auto& e : t.map->ended) {
+    if (e.was_merged()) {
+      merge_ended(t, e);
+      continue;
+    }
     Copy* parent = live(e.id);
     if (parent == nullptr || parent->creating) continue;
     for (const auto& a : e.parent_assignments)
@@ -167,6 +175,7 @@ void PushServer::Impl::set_aside(Table& t, Copy& c) {
 
 bool PushServer::Impl::begin_copies(Table& t, bool first) {
   for (const auto& p : t.map->partitions) {
+    if (t.joining.contains(p.id)) continue;
     if (const auto* a = model::find_assignment(p, self.server))
       if (!begin_copy(t, p.id, p.region, p.interval, *a, &p, first)) return false;
     if (!p.split) continue;
@@ -216,6 +225,11 @@ bool PushServer::Impl::begin_copy(Table& t, const PartitionId& id, model::Region
       say(base::Level::error, "copy-lost", text);
     return !first;
   }
+  return make_copy(t, id, region, interval, a.id);
+}
+
+bool PushServer::Impl::make_copy(Table& t, const PartitionId& id, model::Region region, const model::Interval& interval,
+                                 const AssignmentId& own) {
   // One tenure of a partition at a time: a block in the journal names the partition alone. The store goes on with an
   // old copy under the new assignment; one that is on its way out is waited for.
   if (Copy* old = older_tenure(id)) {
@@ -226,7 +240,7 @@ bool PushServer::Impl::begin_copy(Table& t, const PartitionId& id, model::Region
     remove(old->held.assignment);
   }
   Copy& c = add({.partition = id,
-                 .assignment = a.id,
+                 .assignment = own,
                  .region = region,
                  .table = t.uuid,
                  .interval = interval,
@@ -269,13 +283,11 @@ Copy* PushServer::Impl::older_tenure(const PartitionId& id) const {
 
 namespace {
 
-bool came_with_the_table(const model::Assignment& a) { return a.source.none() && a.since.value == 1; }
-
 // Of a split's child whose source was on this server: did any of the tenures that it goes on from hold data for sure?
 // One that was only to be filled when it ended may never have been made here (its disk was full, its server away), nor
 // one that came with the table, if this server was away from then on and has never acted on the table.
-bool parent_was_filled(const model::Metadata& map, const model::Assignment& child, bool acted) {
-  for (auto source = child.source; !source.none();) {
+bool parent_was_filled(const model::Metadata& map, AssignmentId source, bool acted) {
+  while (!source.none()) {
     const auto* parent = ended_assignment(map, source);
     if (parent == nullptr) return acted;  // forgotten, which was after this server had observed that it ended
     if (model::answers_reads(parent->state)) return acted || !came_with_the_table(*parent);
@@ -293,7 +305,10 @@ bool PushServer::Impl::lost(const Table& t, const model::Assignment& a, const mo
   if (unmade.contains(a.id)) return false;
   const bool acted = self.seen.contains(t.uuid);
   if (p != nullptr && continues_here(*p, a)) {
-    if (parent_was_filled(*t.map, a, acted)) return true;
+    const auto sources = p->made_by_merge() ? model::merged_tenures(*t.map, p->id, a) : std::vector{a.source};
+    if (std::any_of(sources.begin(), sources.end(),
+                    [&](const auto& source) { return parent_was_filled(*t.map, source, acted); }))
+      return true;
     if (!acted) return false;
   }
   if (!model::answers_reads(a.state)) return false;
@@ -306,7 +321,8 @@ bool PushServer::Impl::lost(const Table& t, const model::Assignment& a, const mo
 void PushServer::Impl::explain_copies(Table& t) {
   std::vector<Copy*> here;
   for (auto& [own, c] : copies)
-    if (c->held.table == t.uuid && !c->held.aside && !c->dropping) here.push_back(c.get());
+    if (c->held.table == t.uuid && !c->held.aside && !c->dropping && !t.joining.contains(c->held.partition))
+      here.push_back(c.get());
   for (Copy* c : here) explain(t, *c);
 }
 
@@ -441,6 +457,7 @@ bool PushServer::Impl::wants_observed(const Table& t) const {
         for (const auto& a : child->assignments) mine = mine || a.server == self.server;
       if (mine && p.split->since > t.published) return true;
     }
+    if (p.merge && mine && p.merge->since > t.published) return true;
     for (const auto& m : p.moves)
       if (mine && m.since > t.published) return true;
   }

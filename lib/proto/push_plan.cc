@@ -23,7 +23,7 @@ const model::Move* dead_move_from(const model::Partition& p, const model::Assign
 
 class Builder {
  public:
-  Builder(Plan& plan, const model::ServerId& self) : plan_(plan), self_(self) {}
+  Builder(Plan& plan, const model::Metadata& map, const model::ServerId& self) : plan_(plan), map_(map), self_(self) {}
 
   bool add(const Scope& scope) {
     const auto& p = *scope.partition;
@@ -49,11 +49,18 @@ class Builder {
                              .partition = p.id,
                              .assignment = a.id,
                              .continues = continues_here(p, a) ? a.source : model::AssignmentId{},
+                             .continues_high = high_of(p, a),
                              .own = own_,
                              .only = only_,
                              .since = a.since,
                              .side = side});
     return uint64_t{1} << (plan_.targets.size() - 1);
+  }
+
+  model::AssignmentId high_of(const model::Partition& p, const model::Assignment& a) const {
+    if (!p.made_by_merge() || !continues_here(p, a)) return {};
+    const auto both = model::merged_tenures(map_, p.id, a);
+    return both.size() > 1 ? both[1] : model::AssignmentId{};
   }
 
   void group_of(const model::Partition& p) {
@@ -92,6 +99,7 @@ class Builder {
   }
 
   Plan& plan_;
+  const model::Metadata& map_;
   const model::ServerId& self_;
   model::AssignmentId own_;
   std::optional<model::Interval> only_;
@@ -128,7 +136,7 @@ std::shared_ptr<const Plan> make_plan(const model::Metadata& map, const model::S
                                       const std::vector<Scope>& scopes) {
   auto plan = std::make_shared<Plan>();
   plan->txnseq = map.txnseq;
-  Builder builder(*plan, self);
+  Builder builder(*plan, map, self);
   for (const auto& scope : scopes)
     if (!builder.add(scope)) return nullptr;
   if (scopes.size() > 1) {  // each partition takes its part of the records only

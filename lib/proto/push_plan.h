@@ -12,6 +12,8 @@
 //     alone, and only once it is AVAILABLE, where the old one's server is dead.
 //   * A child's assignment on a server of the parent is that server's parent assignment: one send, one
 //     confirmation, counted in both groups.
+//   * While two are merged nothing is counted twice: the target's slots are on the servers of both, so that a majority
+//     of the one is a majority of the target.
 //   * Nothing reaches any level without the own assignment.
 #pragma once
 
@@ -32,7 +34,9 @@ struct Target {
   model::ServerId server;
   model::PartitionId partition;  // as the receiver knows it
   model::AssignmentId assignment;
-  model::AssignmentId continues;        // the tenure on the same server that this one came from by a split; none
+  model::AssignmentId continues;        // the tenure on the same server that this one came from by a split or a
+                                        // merge (the lower one's); none
+  model::AssignmentId continues_high;   // by a merge: the higher one's, while METADATA remembers it
   model::AssignmentId own;              // ours, of the partition (or of the parent) that the target belongs to
   std::optional<model::Interval> only;  // the target takes this part of the records only
   model::TxnSeq since;
@@ -67,7 +71,8 @@ struct Scope {
 std::shared_ptr<const Plan> make_plan(const model::Metadata& map, const model::ServerId& self,
                                       const std::vector<Scope>& scopes);
 
-// The assignment came out of a split on a server that held the parent: its `source` is the parent's tenure there.
+// The assignment came out of a split or a merge on a server that held the parent: its `source` is the parent's tenure
+// there.
 bool continues_here(const model::Partition& partition, const model::Assignment& assignment);
 
 // Slots of k that must have been heard so that every write that reached a majority is among them.

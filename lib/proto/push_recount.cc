@@ -3,7 +3,7 @@
 // Writes under way when a map changes their partition are counted anew under the new map: the rules it was begun
 // under may no longer make it safe (during a split the child's majority counts too, S43), and servers with the new map
 // refuse what is sent under the old one. Confirmations stay: a tenure has what it confirmed, and so has the child that
-// goes on from it on the same server.
+// goes on from it on the same server, or what it was merged into.
 namespace cantle::proto {
 
 using namespace push;
@@ -54,6 +54,7 @@ bool PushServer::Impl::expand(const Table& t, const Batch& b, const PartitionId&
   }
   for (const auto& e : t.map->ended) {
     if (e.id != id) continue;
+    if (e.was_merged()) return expand(t, b, e.into, scopes);
     const Side side = e.attempt == b.split ? b.side : Side::both;
     return (side == Side::high || expand(t, b, e.low, scopes)) && (side == Side::low || expand(t, b, e.high, scopes));
   }
@@ -67,7 +68,8 @@ void PushServer::Impl::adopt(Batch& b, const std::shared_ptr<const Plan>& plan) 
     const auto& to = plan->targets[i];
     for (size_t j = 0; j < b.plan->targets.size(); j++) {
       const auto& from = b.plan->targets[j];
-      const bool goes_on = from.server == to.server && !to.continues.none() && from.assignment == to.continues;
+      const bool goes_on = from.server == to.server && !from.assignment.none() &&
+                           (from.assignment == to.continues || from.assignment == to.continues_high);
       if (from.assignment != to.assignment && !goes_on) continue;
       if ((b.acked & bit(j)) != 0) acked |= bit(i);
       if ((b.sent & bit(j)) != 0 && (carried & bit(j)) == 0) {

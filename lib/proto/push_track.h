@@ -62,6 +62,7 @@ class LogTrack {
   model::Lsn needed() const;  // the lowest LSN that some target may still lack; one past the end when none does
   model::Lsn mark(const model::AssignmentId& target) const;
   size_t entries() const { return entries_.size(); }
+  model::Lsn last() const { return last_; }
 
   // The track of a child's log (side low or high), which goes on where this one ends.
   LogTrack continued_by(Side side, const std::vector<Target>& targets) const;

@@ -153,6 +153,10 @@ struct Divided {
   model::PartitionId parent;
   base::Status status;
 };  // durable
+struct Merged {
+  model::PartitionId target;
+  base::Status status;
+};  // durable
 struct SetAsideDone {
   model::AssignmentId assignment;
   base::Status status;
@@ -183,10 +187,10 @@ struct DrainAsked {
 };
 struct Tick {};
 
-using Input =
-    std::variant<MapRead, LiveRead, LinkChanged, WriteAsked, Flush, Appended, SendAnswered, WriteArrived, BulkArrived,
-                 ReceivedAppended, DeliveryTold, BulkEndArrived, BeaconArrived, EpochsAnswered, Created, Divided,
-                 SetAsideDone, Dropped, DropAsked, PushedTo, StoreState, VersionSeen, DrainAsked, TableDropped, Tick>;
+using Input = std::variant<MapRead, LiveRead, LinkChanged, WriteAsked, Flush, Appended, SendAnswered, WriteArrived,
+                           BulkArrived, ReceivedAppended, DeliveryTold, BulkEndArrived, BeaconArrived, EpochsAnswered,
+                           Created, Divided, Merged, SetAsideDone, Dropped, DropAsked, PushedTo, StoreState,
+                           VersionSeen, DrainAsked, TableDropped, Tick>;
 
 // --- effects: what to do, in order -----------------------------------------------------------------
 // Encode the request's records with this version at the end of the batch's payload.
@@ -259,6 +263,12 @@ struct Divide {
   std::string point;
   Child low, high;
 };
+// The logs of both end here and the target's begins behind them (reshape.md, Merge); answered with Merged.
+struct Merge {
+  model::PartitionId low, high;
+  model::AttemptId attempt;
+  Child target;
+};
 // No more appends to this copy: the map says that it is not to be here. Kept until it is proved and dropped;
 // answered with SetAsideDone.
 struct SetAside {
@@ -317,8 +327,8 @@ struct Exit {
 };  // status 78: wrong identity
 
 using Effect = std::variant<Gather, Append, Send, Forget, Reply, Forward, FetchMap, AppendReceived, Answer, Create,
-                            Divide, SetAside, Drop, MarkAvailable, MarkWhole, PublishObserved, MapShown, Remember,
-                            AskEpochs, SendBeacon, SetLive, ForgetLive, Say, Exit>;
+                            Divide, Merge, SetAside, Drop, MarkAvailable, MarkWhole, PublishObserved, MapShown,
+                            Remember, AskEpochs, SendBeacon, SetLive, ForgetLive, Say, Exit>;
 using Effects = std::vector<Effect>;
 
 }  // namespace cantle::proto::push

@@ -91,6 +91,7 @@ class PartdNode {
   void perform(proto::push::Answer& e);
   void perform(proto::push::Create& e);
   void perform(proto::push::Divide& e);
+  void perform(proto::push::Merge& e);
   void perform(proto::push::SetAside& e);
   void perform(proto::push::Drop& e);
   void perform(proto::push::MarkAvailable& e);

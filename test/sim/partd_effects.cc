@@ -178,6 +178,14 @@ void PartdNode::perform(push::Divide& e) {
   if (!point) fatal("divide: " + to_string(point.error()));
 }
 
+void PartdNode::perform(push::Merge& e) {
+  cluster_.scheduler.note("merge", host_.id.name, to_string(e.low), to_string(e.high), to_string(e.target.assignment));
+  const auto done = [this, target = e.target.partition](base::Status s) { input(push::Merged{target, std::move(s)}); };
+  const auto point =
+      engine_->merge_ends(e.low, e.high, e.attempt, {e.target.partition, e.target.region, e.target.assignment}, done);
+  if (!point) fatal("merge: " + to_string(point.error()));
+}
+
 void PartdNode::perform(push::SetAside& e) {
   cluster_.scheduler.note("set_aside", host_.id.name, to_string(e.partition), to_string(e.assignment));
   const auto done = [this, assignment = e.assignment](base::Status s) {

@@ -177,10 +177,7 @@ void PushNode::logs_seen(uint64_t measure) {
   seen_ = state.durable;
   mover::LogsSeen logs{now(), measure, {}};
   for (const auto& held : view_.held) {
-    if (const auto end = journal_->end(held.partition)) {
-      logs.logs[held.partition] = {*end, journal_->oldest(held.partition).value_or(end->lsn.next())};
-      continue;
-    }
+    if (replpush::add_logs(*journal_, held.partition, &logs.logs)) continue;
     // From what the index has applied, where the journal has no block of the log (any more).
     if (!direct_->refresh()) continue;
     const auto tenure = direct_->find(store::TenureId{held.partition, held.assignment});

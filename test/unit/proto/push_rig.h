@@ -210,6 +210,10 @@ class PushRig {
         lsn[divide->low.partition] = lsn[divide->high.partition] = lsn[divide->parent];
         feed(push::Divided{divide->parent, base::ok()});
       }
+      if (auto* merge = std::get_if<push::Merge>(&e)) {
+        lsn[merge->target.partition] = std::max(lsn[merge->low], lsn[merge->high]);
+        feed(push::Merged{merge->target.partition, base::ok()});
+      }
       if (auto* aside = std::get_if<push::SetAside>(&e)) feed(push::SetAsideDone{aside->assignment, base::ok()});
       if (auto* drop = std::get_if<push::Drop>(&e)) feed(push::Dropped{drop->assignment, base::ok()});
       if (auto* send = std::get_if<push::Send>(&e)) sends.push_back(*send);
