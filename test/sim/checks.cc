@@ -137,6 +137,22 @@ void Checks::barrier_passed(const model::Metadata& after, const model::Partition
          std::to_string(observed.size()) + " of " + std::to_string(slots.size()) + " slots had observed it");
 }
 
+// A merge ends when a majority of the slots have observed it.
+void Checks::merge_barrier_passed(const model::Metadata& before, const model::Partition& target) {
+  const auto* low = before.find(target.parent);
+  if (low == nullptr || !low->merge) return fail("a merge ended that had not begun");
+  const auto d = coord::distribution(model::Keyspace::range, before.name);
+  size_t observed = 0;
+  for (const auto& a : low->assignments) {
+    const auto* text = cluster_.coord.value(cluster_.maps.layout().observed(d, a.server));
+    const auto seen = text ? coord::parse_observed(*text) : base::fail(base::Code::not_found, "");
+    if (seen && seen->txnseq >= low->merge->since) ++observed;
+  }
+  if (observed < majority(low->assignments.size()))
+    fail("a merge of region " + std::to_string(low->region.value) + " ended when " + std::to_string(observed) + " of " +
+         std::to_string(low->assignments.size()) + " slots had observed it");
+}
+
 // A child comes into being with a majority that answers reads.
 void Checks::child_made(const model::Partition& p) {
   std::set<uint32_t> slots, answering;
@@ -156,6 +172,7 @@ void Checks::committed(const model::Metadata* before, const model::Metadata& aft
   for (const auto& p : after.partitions) {
     const auto* was = before ? before->find(p.id) : nullptr;
     if (!was && !p.parent.none()) child_made(p);
+    if (!was && before && p.made_by_merge()) merge_barrier_passed(*before, p);
     if (was && p.split && was->split && p.split->phase != was->split->phase) barrier_passed(after, p);
   }
   if (damage_) return;

@@ -43,6 +43,7 @@ class Checks {
 
  private:
   void barrier_passed(const model::Metadata& after, const model::Partition& partition);
+  void merge_barrier_passed(const model::Metadata& before, const model::Partition& target);
   void child_made(const model::Partition& partition);
   struct Stored {
     bool deleted = false;

@@ -50,38 +50,36 @@ void Operator::look_around() {
     // What an operator knows of the maps may be old; here it is not, but what it does is checked by the change itself.
     const MapPtr map = cluster_.maps.current(table);
     for (const auto& p : map->partitions) {
-      if (p.split) take(table, p.split->attempt, true);
-      for (const auto& move : p.moves) take(table, move.attempt, false);
+      if (p.split) take(table, p.split->attempt, proto::OpKind::split);
+      if (p.merge && p.merge->low == p.id) take(table, p.merge->attempt, proto::OpKind::merge);
+      for (const auto& move : p.moves) take(table, move.attempt, proto::OpKind::replace);
     }
   }
 }
 
-void Operator::take(const std::string& table, const model::AttemptId& attempt, bool is_split) {
+void Operator::take(const std::string& table, const model::AttemptId& attempt, proto::OpKind kind) {
   if (drives_.contains(attempt) || taking_.contains(attempt) || !session_->connected()) return;
   taking_.insert(attempt);
-  const coord::Task task{process_.host(), table, is_split ? "split" : "replace"};
+  const coord::Task task{process_.host(), table, std::string(proto::op_name(kind))};
   const auto path = cluster_.maps.layout().op_task(attempt);
   session_->create(path, coord::task_text(task), coord::CreateMode::ephemeral,
-                   [this, path, table, attempt, is_split](base::Result<std::string> r) {
+                   [this, path, table, attempt, kind](base::Result<std::string> r) {
                      taking_.erase(attempt);
-                     if (r) return drive(table, attempt, is_split);
+                     if (r) return drive(table, attempt, kind);
                      if (r.error().code != Code::exists) return;  // looked at again on the next round
                      // Perhaps our own, from a try whose answer was lost.
-                     session_->exists(path, nullptr, [this, table, attempt, is_split](base::Result<coord::Stat> stat) {
+                     session_->exists(path, nullptr, [this, table, attempt, kind](base::Result<coord::Stat> stat) {
                        if (stat && stat->ephemeral_owner == session_->session_id() && !drives_.contains(attempt))
-                         drive(table, attempt, is_split);
+                         drive(table, attempt, kind);
                      });
                    });
 }
 
-void Operator::drive(const std::string& table, const model::AttemptId& attempt, bool is_split) {
+void Operator::drive(const std::string& table, const model::AttemptId& attempt, proto::OpKind kind) {
   Drive begun;
   begun.table = table;
   begun.attempt = attempt;
-  if (is_split)
-    begun.driver = std::make_unique<proto::SplitDriver>(attempt);
-  else
-    begun.driver = std::make_unique<proto::ReplaceDriver>(attempt);
+  begun.driver = proto::make_driver(kind, attempt);
   drives_[attempt] = std::move(begun);
   input(attempt, driver::Begin{process_.now()});
   tick(attempt);
@@ -191,6 +189,14 @@ bool Operator::split(const std::string& table, model::Region region, const std::
   const model::Partition* p = map ? map->partitions.get(region) : nullptr;
   if (!p) return false;
   submit(table, {model::draw_split(*p, point, low, high, process_.random())});
+  return true;
+}
+
+bool Operator::merge(const std::string& table, model::Region region) {
+  const MapPtr map = cluster_.maps.current(table);
+  const model::Partition* p = map ? map->partitions.get(region) : nullptr;
+  if (!p || p->interval.end.empty()) return false;
+  submit(table, {model::draw_merge(*p, *map->find(p->interval.end), process_.random())});
   return true;
 }
 

@@ -1,5 +1,5 @@
-// Operator: who splits partitions, replaces servers and drives what was begun, through the same machines as
-// the tools (proto::SplitDriver, proto::ReplaceDriver).
+// Operator: who splits and merges partitions, replaces servers and drives what was begun, through the same machines as
+// the tools (lib/proto/drivers.h).
 //
 // Any operator resumes any operation: it looks at the maps, and for each operation in progress that nobody
 // holds /tasks/op-<attempt> of, it takes the task and drives. Killed, its ephemerals go with its session and
@@ -9,6 +9,7 @@
 //   Operator o(cluster, "o1");
 //   o.start();
 //   o.split("t", region, "m", {}, {});         // the requests of a tool, sent once; the outcome is not assumed
+//   o.merge("t", region);                         // with the one behind it
 //   o.replace("t", region, "p2", "p4", dead);  o.abort(attempt);
 #pragma once
 
@@ -18,8 +19,7 @@
 #include <string>
 #include <vector>
 
-#include "lib/proto/replace_driver.h"
-#include "lib/proto/split_driver.h"
+#include "lib/proto/drivers.h"
 #include "test/sim/cluster.h"
 
 namespace cantle::sim {
@@ -37,6 +37,7 @@ class Operator {
   // As of the map that is committed now.  False: nothing to do it to.
   bool split(const std::string& table, model::Region region, const std::string& point,
              const std::vector<model::ServerId>& low, const std::vector<model::ServerId>& high);
+  bool merge(const std::string& table, model::Region region);
   bool replace(const std::string& table, model::Region region, const std::string& from, const std::string& to,
                bool from_dead);
   void abort(const model::AttemptId& attempt);
@@ -51,8 +52,8 @@ class Operator {
     bool stepping = false;
   };
   void look_around();
-  void take(const std::string& table, const model::AttemptId& attempt, bool is_split);
-  void drive(const std::string& table, const model::AttemptId& attempt, bool is_split);
+  void take(const std::string& table, const model::AttemptId& attempt, proto::OpKind kind);
+  void drive(const std::string& table, const model::AttemptId& attempt, proto::OpKind kind);
   void tick(const model::AttemptId& attempt);
   void input(const model::AttemptId& attempt, proto::driver::Input in);
   void perform(Drive& drive, const proto::driver::Look& e);

@@ -134,6 +134,7 @@ std::vector<Fn> PushWorld::strikes() {
   });
   add(chaos_.slow_disk, [&, this] { cluster_.times.slow = random.chance(0.5) ? 0 : 0.05; });
   add(chaos_.split, [this] { random_split(); });
+  for (int twice = 0; twice < 2; ++twice) add(chaos_.merge, [this] { random_merge(); });
   add(chaos_.replace, [this] { random_replace(false, nullptr); });
   add(chaos_.lose_server && lost_ == 0, [&, this] {
     if (random.chance(0.3)) lose(any_host());
@@ -156,6 +157,7 @@ std::vector<Fn> PushWorld::strikes() {
   add(chaos_.abort, [&, this] {
     for (auto& table : cluster_.maps.tables())
       for (const auto& p : cluster_.maps.current(table)->partitions) {
+        if (p.merge && random.chance(0.5)) return operators_[random.below(operators_.size())]->abort(p.merge->attempt);
         if (p.split && random.chance(0.5)) return operators_[random.below(operators_.size())]->abort(p.split->attempt);
         if (!p.moves.empty() && random.chance(0.5))
           return operators_[random.below(operators_.size())]->abort(p.moves[0].attempt);
@@ -209,6 +211,15 @@ void PushWorld::random_split() {
   operators_[random.below(operators_.size())]->split(map->name, p.region, point, low, high);
 }
 
+void PushWorld::random_merge() {
+  auto& random = cluster_.scheduler.random();
+  const auto tables = cluster_.maps.tables();
+  const MapPtr map = cluster_.maps.current(tables[random.below(tables.size())]);
+  if (map->dropped) return;
+  const auto& p = map->partitions[random.below(map->partitions.size())];
+  operators_[random.below(operators_.size())]->merge(map->name, p.region);
+}
+
 void PushWorld::random_replace(bool from_dead, Host* lost) {
   auto& random = cluster_.scheduler.random();
   const auto tables = cluster_.maps.tables();
@@ -244,7 +255,9 @@ void PushWorld::replace_all(Host& lost) {
         if (const auto* to = model::find_assignment(p, move.to); to && to->server == lost.id)
           for (auto& o : operators_) o->abort(move.attempt);
       const auto* a = model::find_assignment(p, lost.id);
-      if (!a || p.split || !p.moves.empty()) continue;
+      if (a && p.merge)
+        for (auto& o : operators_) o->abort(p.merge->attempt);
+      if (!a || being_reshaped(p) || !p.moves.empty()) continue;
       for (int i = 0; i < 8; ++i) {
         Host& to = any_host();
         if (to.gone || model::find_assignment(p, to.id)) continue;

@@ -11,6 +11,10 @@ const Simulation push("push", run_push_world);
 
 TEST(SimPush, every_promise_is_kept_whatever_goes_wrong) { run_seeds("push", 1000, run_push_world); }
 
+const Simulation push_merges("push_merges", run_push_merges);
+
+TEST(SimPush, every_promise_is_kept_while_neighbours_are_merged) { run_seeds("push_merges", 500, run_push_merges); }
+
 // A table of one partition whose replicas are replaced, with clients at work.
 class Replacing : public PushWorld {
  public:

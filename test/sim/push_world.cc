@@ -1,6 +1,7 @@
 #include "test/sim/push_world.h"
 
 #include <algorithm>
+#include <set>
 
 #include "test/sim/partd.h"
 #include "test/sim/pusher.h"
@@ -43,6 +44,13 @@ Chaos Chaos::draw(base::Random& random) {
   return c;
 }
 
+Chaos Chaos::draw_merges(base::Random& random) {
+  Chaos c = draw(random);
+  c.split = c.merge = true;
+  c.lasts += std::chrono::milliseconds(random.below(3000));
+  return c;
+}
+
 std::string Chaos::text() const {
   std::string out = "servers=" + std::to_string(servers) + " k=" + std::to_string(replicas);
   const auto say = [&](bool on, const char* name) {
@@ -52,18 +60,19 @@ std::string Chaos::text() const {
       say(lossy, "lossy");
   say(coord_faults, "coord_faults"), say(coord_outage, "coord_outage"), say(clocks, "clocks"),
       say(fail_sync, "fail_sync"), say(full, "full");
-  say(slow_disk, "slow_disk"), say(split, "split"), say(replace, "replace"), say(lose_server, "lose_server"),
-      say(wipe, "wipe"), say(abort, "abort");
+  say(slow_disk, "slow_disk"), say(split, "split"), say(merge, "merge"), say(replace, "replace"),
+      say(lose_server, "lose_server"), say(wipe, "wipe"), say(abort, "abort");
   say(operators_die, "operators_die"), say(tables, "tables"), say(flip, "flip"),
       say(small_retention, "small_retention");
   return out;
 }
 
-PushWorld::PushWorld(uint64_t seed) : cluster_(seed) {
+PushWorld::PushWorld(uint64_t seed, bool merges) : cluster_(seed) {
   if (seed % 2 == 0) cluster_.engine.spill_from = 0;  // every value is left in the journal until it is applied
   cluster_.engine.spill_value = 1;
-  chaos_ = Chaos::draw(cluster_.scheduler.random());
-  load_ = draw_load(cluster_.scheduler.random());
+  auto& random = cluster_.scheduler.random();
+  chaos_ = merges ? Chaos::draw_merges(random) : Chaos::draw(random);
+  load_ = draw_load(random);
 }
 
 PushWorld::PushWorld(uint64_t seed, const Chaos& chaos, const Load& load)
@@ -107,10 +116,7 @@ void PushWorld::set_up() {
     }
     if (i <= chaos_.replicas) servers.push_back(h.id);
   }
-  model::ops::NewPartition first;
-  first.id = model::PartitionId::draw(random);
-  for (const auto& s : servers) first.assignments.push_back({s, model::AssignmentId::draw(random)});
-  cluster_.maps.create_table("t", {first}, chaos_.replicas);
+  cluster_.maps.create_table("t", first_partitions(servers), chaos_.replicas);
   for (auto& [name, h] : cluster_.hosts) {
     cluster_.start_partd(*h);
     cluster_.start_push(*h);
@@ -122,6 +128,23 @@ void PushWorld::set_up() {
   }
   for (size_t i = 1; i <= chaos_.clients; ++i)
     clients_.push_back(std::make_unique<Client>(cluster_, history_, "c" + std::to_string(i), load_));
+}
+
+std::vector<model::ops::NewPartition> PushWorld::first_partitions(const std::vector<model::ServerId>& servers) {
+  auto& random = cluster_.scheduler.random();
+  std::set<std::string> points;
+  for (uint64_t n = chaos_.merge ? random.below(4) : 0; n > 0; --n)
+    points.insert(Client::key(random.below(load_.keys)));
+  std::vector<model::ops::NewPartition> all(1);
+  for (const auto& point : points) {
+    all.back().interval.end = point;
+    all.emplace_back().interval.begin = point;
+  }
+  for (auto& p : all) {
+    p.id = model::PartitionId::draw(random);
+    for (const auto& s : servers) p.assignments.push_back({s, model::AssignmentId::draw(random)});
+  }
+  return all;
 }
 
 bool PushWorld::wait(const std::function<bool()>& done, Duration within) {
@@ -264,7 +287,7 @@ std::string PushWorld::restless() const {
     const MapPtr map = cluster_.maps.current(table);
     if (map->dropped) continue;
     for (const auto& p : map->partitions) {
-      if (p.split || !p.moves.empty())
+      if (being_reshaped(p) || !p.moves.empty())
         return "an operation on region " + std::to_string(p.region.value) + " of " + table + " has not ended";
       for (const auto& a : p.assignments)
         if (a.state != model::AssignmentState::available)
@@ -297,6 +320,7 @@ void PushWorld::sweep_planned() {
   });
 }
 
+Verdict run_push_merges(uint64_t seed) { return PushWorld(seed, true).run(); }
 Verdict run_push_world(uint64_t seed) { return PushWorld(seed).run(); }
 
 }  // namespace cantle::sim

@@ -25,8 +25,8 @@ struct Chaos {
   bool kill = false, power = false, crash_at_effect = false, pause = false;
   bool cut = false, lossy = false, coord_faults = false, coord_outage = false;
   bool clocks = false, fail_sync = false, full = false, slow_disk = false;
-  bool split = true, replace = false, lose_server = false, wipe = false, abort = false, operators_die = false,
-       tables = false;
+  bool split = true, merge = false, replace = false, lose_server = false, wipe = false, abort = false,
+       operators_die = false, tables = false;
   bool flip = false, small_retention = false;
   size_t servers = 4, clients = 2;
   uint32_t replicas = 3;
@@ -34,12 +34,13 @@ struct Chaos {
   Duration every_min = 40ms, every_max = 500ms;  // between two strikes
 
   static Chaos draw(base::Random& random);
+  static Chaos draw_merges(base::Random& random);  // of a table of some partitions, which are merged, too
   std::string text() const;
 };
 
 class PushWorld {
  public:
-  explicit PushWorld(uint64_t seed);  // everything drawn
+  explicit PushWorld(uint64_t seed, bool merges = false);  // everything drawn
   PushWorld(uint64_t seed, const Chaos& chaos, const Load& load);
   ~PushWorld();
 
@@ -71,6 +72,8 @@ class PushWorld {
   void revive(Host& host, Duration after);
   void revive_push(Host& host, Duration after);
   void random_split();
+  void random_merge();
+  std::vector<model::ops::NewPartition> first_partitions(const std::vector<model::ServerId>& servers);
   void random_replace(bool from_dead, Host* lost);
   void replace_all(Host& lost);
   void chores();
@@ -94,5 +97,6 @@ class PushWorld {
 };
 
 Verdict run_push_world(uint64_t seed);
+Verdict run_push_merges(uint64_t seed);
 
 }  // namespace cantle::sim
