@@ -65,9 +65,6 @@ base::Status check_there(Cluster& cluster, const Partition& p) {
 
 base::Result<MergePlan> make_merge(Cluster& cluster, const MergeFlags& flags) {
   TRY_ASSIGN(const auto map, cluster.map(flags.table));
-  if (map->replication != model::Replication::quorum)
-    return base::fail(Code::invalid,
-                      map->name + " is a push table: this version merges partitions of quorum tables only");
   TRY_ASSIGN(const auto* low, find_partition(*map, flags.low));
   TRY_ASSIGN(const auto* high, find_partition(*map, flags.high));
   if (low == high) return base::fail(Code::invalid, "both words name " + name_of(*low));

@@ -15,7 +15,7 @@ struct MergeFlags : FollowFlags {
 
 // The merge as it would be committed: checked as far as it can be checked before. Refusals
 //   conflict   one of the two is being reshaped or filled, they stand on different servers, too few of these are there
-//   invalid    they are not neighbours, or of a push table
+//   invalid    they are not neighbours
 struct MergePlan {
   std::string table;
   model::TxnId base;

@@ -223,6 +223,7 @@ Going where_cuts_stand(const model::Partition& p, const model::AttemptId& attemp
 
 Going where_it_stands(const model::Partition& p, const proto::World& world) {
   Going out;
+  if (p.merge) return {"barrier", names_of(merge_barrier_waits_for(*p.merge, world))};
   if (p.split->phase == model::SplitPhase::barrier) {
     out.phase = "barrier";
     out.waits_for = names_of(split_barrier_waits_for(p, world));

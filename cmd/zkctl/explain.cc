@@ -193,10 +193,13 @@ void tell_child(Story& story, const char* name, const model::Partition& parent, 
 // What two are merged into.
 void tell_target(Story& story, const model::Merge& merge, const proto::World& world) {
   std::string line = "  It will be region " + to_string(merge.target.region) + ":";
-  const auto ready = proto::holders_of_both(merge, world);
+  const bool quorum = world.map->replication == model::Replication::quorum;
+  const auto ready = quorum ? proto::holders_of_both(merge, world) : proto::observed_merge(merge, world);
+  const std::string yes = quorum ? " has both cuts;" : " has observed the merge;";
+  const std::string no = quorum ? " is not known to have both cuts;" : " has not observed the merge;";
   for (const auto& a : merge.target.assignments) {
     const bool has = std::find(ready.begin(), ready.end(), a.id) != ready.end();
-    line += " " + a.server.name + (has ? " has both cuts;" : " is not known to have both cuts;");
+    line += " " + a.server.name + (has ? yes : no);
   }
   story.say(line.substr(0, line.size() - 1) + ".");
 }

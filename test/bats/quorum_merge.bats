@@ -172,8 +172,8 @@ merge_all() {
     run -0 splitter split $table 1 --at m
     run -0 splitter split $table key:x --at t
   done
-  run ! splitter merge p key:a key:n
-  assert_output --partial "quorum tables only"
+  run ! splitter merge p key:a key:x
+  assert_output --partial "no neighbours"
   run ! splitter merge q key:a key:x
   assert_output --partial "no neighbours"
   run ! splitter merge q key:a key:b
