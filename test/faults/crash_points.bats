@@ -26,6 +26,18 @@ POINTS_MOVE="partd:partd.created partd:partd.before_available partd:partd.availa
   partd:partd.set_aside partd:partd.dropped replpush:replpush.before_drop zkctl:driver.before_change
   zkctl:driver.change_answered"
 
+# Of quorum tables. Where a server has to lead or to follow it comes to that by elections.
+POINTS_QUORUM_LOAD="partd:partd.before_build partd:partd.built_durable partd:partd.before_pipe
+  partd:partd.taken_durable partd:partd.before_ack partd:partd.commit partd:partd.quorum_reply"
+POINTS_QUORUM_ELECT="partd:partd.sealed partd:partd.voted partd:partd.before_government partd:partd.government"
+POINTS_QUORUM_HAND_OVER="partd:partd.hand_over"
+POINTS_QUORUM_CUT="partd:partd.truncated partd:trash.before_write partd:trash.after_write"
+POINTS_QUORUM_SPLIT="partd:partd.before_divide partd:partd.quorum_divided"
+POINTS_QUORUM_MERGE="partd:partd.before_merge partd:partd.quorum_merged"
+POINTS_QUORUM_MOVE="partd:partd.quorum_created partd:partd.quorum_dropped"
+POINTS_QUORUM_SNAPSHOT="partd:snapshot.part_durable partd:snapshot.before_install partd:snapshot.installed"
+POINTS_QUORUM_DAMAGED="partd:recovery.end_kept"
+
 setup() {
   [ -n "$(partd --list-crash-points 2>/dev/null)" ] || skip "no build with crash points in $CANTLE_BIN (make TESTING=1)"
   export CLUSTER_DIR=$BATS_TEST_TMPDIR/c
@@ -224,12 +236,223 @@ in_a_move() { # of one replica to the server that has none
   each "$POINTS_MOVE" in_a_move
 }
 
+# --- quorum tables --------------------------------------------------------------------------------------------------
+
+# quorum SERVERS [FLAGS]: table t is a quorum table on p1, p2, p3.
+quorum() {
+  local servers=$1
+  shift
+  cluster_up --servers "$servers" --mdservers 1 "$@"
+  zkctl table create t --keyspace range --replication quorum --replicas 3 --servers p1,p2,p3 >/dev/null
+  wait_for 20 led
+}
+# led: somebody leads each partition that is there now; t_leader: who leads the first of them.
+governments() { zkctl tree t --json | jq -r '.tables[0].regions[] | select(.state == "active") | .government.leader // "none"'; }
+led() { [ -n "$(governments)" ] && ! governments | grep -qx none; }
+t_leader() { governments | grep -vx none | head -n 1; }
+leads_t() { [ "$(t_leader)" = "$1" ]; }
+# until_dead NAME COMMAND…: until that has died.
+until_dead() {
+  local name=$1 deadline=$((SECONDS + 120))
+  shift
+  until not_running "$name"; do
+    [ "$SECONDS" -lt "$deadline" ] || { echo "after 120 s $name has not come there" && false; }
+    "$@"
+  done
+}
+# another_leads: whoever leads stops, and starts again; if that is p1, it may die of it.
+another_leads() {
+  local now
+  now=$(t_leader) || now=
+  if [ -n "$now" ] && [ "$now" != p1 ]; then
+    server stop "$now"
+    server start "$now"
+  elif [ "$now" = p1 ]; then
+    # It follows for a while.
+    server kill p1 --signal STOP || true
+    wait_for 10 not_led_by p1 || true
+    server kill p1 --signal CONT || true
+  fi
+  wait_for 20 led_or_dead
+}
+not_led_by() { ! leads_t "$1"; }
+led_or_dead() { not_running p1 || led; }
+
+in_an_election() { # PROGRAM POINT
+  start_load
+  arm p1 "$2" $((RANDOM % 2 + 1))
+  until_dead p1 another_leads
+  died p1
+  server start p1
+}
+# bats test_tags=slow
+@test "crash points: quorum tables, a leader and a follower under load" {
+  quorum 3
+  each "$POINTS_QUORUM_LOAD" in_an_election
+}
+# bats test_tags=slow
+@test "crash points: quorum tables, between promise, vote and government" {
+  quorum 3
+  each "$POINTS_QUORUM_ELECT" in_an_election
+}
+
+# p1_leads: it does, whoever did before.
+p1_leads() {
+  local deadline=$((SECONDS + 120)) now
+  until leads_t p1; do
+    [ "$SECONDS" -lt "$deadline" ]
+    now=$(t_leader) || now=
+    if [ -n "$now" ] && [ "$now" != p1 ]; then
+      server stop "$now"
+      server start "$now"
+    fi
+    wait_for 20 led
+  done
+}
+in_a_hand_over() {
+  start_load
+  arm p1 "$2"
+  wait_for 60 ready p1
+  p1_leads
+  server stop p1 || true
+  died p1
+  server start p1
+}
+# bats test_tags=slow
+@test "crash points: quorum tables, a leader that is stopped" {
+  quorum 3
+  each "$POINTS_QUORUM_HAND_OVER" in_a_hand_over
+}
+
+# What it has in its log nobody else has; it is cut when it is back.
+in_a_cut() {
+  p1_leads
+  server kill p2 p3 --signal STOP
+  start_load
+  wait_for 10 has_tail
+  server kill p1
+  server kill p2 p3 --signal CONT
+  wait_for 30 led_by_another
+  arm p1 "$2"
+  died p1
+  server start p1
+}
+has_tail() { [ "$(zkctl quorum show t "#1" --json | jq '.copies[] | select(.server == "p1") | .lsn > .commit')" = true ]; }
+led_by_another() { led && ! leads_t p1; }
+# bats test_tags=slow
+@test "crash points: quorum tables, between a cut and the trash" {
+  quorum 3
+  each "$POINTS_QUORUM_CUT" in_a_cut
+}
+
+in_a_reshaping() { # COMMAND PROGRAM POINT
+  local reshape
+  start_load
+  arm p1 "$3"
+  wait_for 60 ready p1
+  wait_for 60 led
+  "$1" >"$BATS_TEST_TMPDIR/reshape.log" 2>&1 3>&- &
+  reshape=$!
+  died p1
+  server start p1
+  wait "$reshape" || { cat "$BATS_TEST_TMPDIR/reshape.log" && false; }
+}
+parts() { partc route t -o name; }
+# Until it was done: one that leads may die of it, and then it is aborted.
+split_once() {
+  local before
+  before=$(parts | wc -l)
+  until [ "$(parts | wc -l)" -gt "$before" ]; do splitter split t "$(parts | head -n 1)" --timeout 60s || true; done
+}
+merge_once() {
+  local before
+  before=$(parts | wc -l)
+  # shellcheck disable=SC2046 # words
+  until [ "$(parts | wc -l)" -lt "$before" ]; do splitter merge t $(parts | head -n 2) --timeout 60s || true; done
+}
+in_a_quorum_split() { in_a_reshaping split_once "$@"; }
+in_a_quorum_merge() {
+  split_once
+  in_a_reshaping merge_once "$@"
+}
+# bats test_tags=slow
+@test "crash points: quorum tables, between the cut and the copies that come of it" {
+  quorum 3
+  start_load
+  each "$POINTS_QUORUM_SPLIT" in_a_quorum_split
+  each "$POINTS_QUORUM_MERGE" in_a_quorum_merge
+}
+
+in_a_quorum_move() {
+  local from to name replace
+  from=$(holders | shuf -n 1)
+  to=$(comm -13 <(holders) <(printf '%s\n' p1 p2 p3 p4) | head -n 1)
+  start_load
+  if [ "$2" = partd.quorum_dropped ]; then name=$from; else name=$to; fi
+  arm "$name" "$2"
+  wait_for 60 ready "$name"
+  spawn "$BATS_TEST_TMPDIR/replace.log" zkctl node replace "$from" "$to" --table t --timeout 120s
+  replace=$SPAWN_PID
+  died "$name"
+  server start "$name"
+  wait "$replace" || { cat "$BATS_TEST_TMPDIR/replace.log" && false; }
+}
+# bats test_tags=slow
+@test "crash points: quorum tables, while a replica is moved" {
+  quorum 4
+  each "$POINTS_QUORUM_MOVE" in_a_quorum_move
+}
+
+# journals_are_later SERVER…: they go back no further than their second segment.
+journals_are_later() {
+  local s
+  for s; do [ ! -e "$CLUSTER_DIR/$s/journal/$FIRST" ] || return 1; done
+}
+in_a_rebuild() { # p1 is away for longer than the others' journals go back
+  local s
+  server kill p1
+  for s in p2 p3; do
+    FIRST=$(cd "$CLUSTER_DIR/$s/journal" && printf '%s\n' *.seg | tail -n 1)
+    big_until journals_are_later "$s"
+  done
+  start_load
+  arm p1 "$2"
+  died p1
+  server start p1
+}
+# bats test_tags=slow
+@test "crash points: quorum tables, while a copy is rebuilt by a snapshot" {
+  quorum 3 --partd-arg --retention-mib=1 --partd-arg --retention-hours=0
+  start_load
+  each "$POINTS_QUORUM_SNAPSHOT" in_a_rebuild
+}
+
+# The last block in its journal is damaged, and had been durable.
+with_a_damaged_end() {
+  local file at
+  start_load
+  end_load
+  server kill p1
+  IFS=: read -r file at _ < <(partd dump-journal --data-dir "$CLUSTER_DIR/p1" --json | jq -r 'select(.kind != "record") | .at' | tail -n 1)
+  printf '\377\377' | dd of="$(printf '%s/p1/journal/%012d.seg' "$CLUSTER_DIR" "$file")" bs=1 seek=$((at + 4)) conv=notrunc status=none
+  arm p1 "$2"
+  died p1
+  server start p1
+}
+# bats test_tags=slow
+@test "crash points: quorum tables, between the trash and a new end of a damaged journal" {
+  quorum 3
+  each "$POINTS_QUORUM_DAMAGED" with_a_damaged_end
+}
+
 # bats test_tags=slow
 @test "crash points: none is left out" {
   local program point
   for program in partd mdserver replpush splitter zkctl partc; do
     for point in $("$program" --list-crash-points); do
-      [[ "$POINTS_START $POINTS_LOAD $POINTS_PUSH $POINTS_SPLIT $POINTS_SEGMENT $POINTS_MOVE " =~ :${point}[[:space:]] ]] ||
+      [[ "$POINTS_START $POINTS_LOAD $POINTS_PUSH $POINTS_SPLIT $POINTS_SEGMENT $POINTS_MOVE $POINTS_QUORUM_LOAD \
+        $POINTS_QUORUM_ELECT $POINTS_QUORUM_HAND_OVER $POINTS_QUORUM_CUT $POINTS_QUORUM_SPLIT $POINTS_QUORUM_MERGE \
+        $POINTS_QUORUM_MOVE $POINTS_QUORUM_SNAPSHOT $POINTS_QUORUM_DAMAGED " =~ :${point}[[:space:]] ]] ||
         { echo "$point of $program is in no scenario" && false; }
     done
   done

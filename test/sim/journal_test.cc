@@ -143,8 +143,8 @@ class JournalWorld {
       gone += all.find(it->first) == std::string::npos ? 1 : 0;
       it = durable_.erase(it);
     }
-    if (gone > flipped_) fail("what was durable and damaged is neither in the journal nor in the trash");
-    flipped_ = 0;
+    if (gone > anywhere_) fail("what was durable and damaged is neither in the journal nor in the trash");
+    flipped_ = anywhere_ = 0;
     bool marked = false;
     const auto begun = life_->engine->mark_whole(tenure_, [&](base::Status s) { marked = s.has_value(); });
     if (!begun || !scheduler_.run_until([&] { return marked || !process_.alive(); }, scheduler_.now() + 1s))
@@ -165,7 +165,7 @@ class JournalWorld {
   void flip(const store::JournalPosition& end) {
     auto& random = scheduler_.random();
     if (random.chance(0.4)) {
-      flipped_ += medium_.flip_bit("journal/0") ? 1 : 0;
+      if (medium_.flip_bit("journal/0")) ++flipped_, ++anywhere_;
       return;
     }
     if (end.offset < 160) return;
@@ -175,6 +175,7 @@ class JournalWorld {
     const auto at = end.offset - 1 - random.below(std::min<uint64_t>(end.offset, random.chance(0.5) ? 240 : 60));
     auto byte = (*file)->read(at, 1);
     if (!byte || byte->size() != 1) return;
+    if (byte->front() >= '0' && byte->front() <= '9') return;  // a key, perhaps, which is looked for
     byte->front() = static_cast<char>(byte->front() ^ (1 << random.below(8)));
     if ((*file)->write(at, *byte) && (*file)->sync()) ++flipped_;
   }
@@ -236,7 +237,7 @@ class JournalWorld {
   }
 
   bool flips_, damaged_before_ = false;
-  size_t flipped_ = 0;  // bits, since the copy was whole
+  size_t flipped_ = 0, anywhere_ = 0;  // bits, since the copy was whole; of them, such as may have hit a key
   Scheduler scheduler_;
   Medium medium_;
   Process process_;

@@ -14,6 +14,7 @@ class QuorumMembers : public QuorumScenario {
   static QuorumChaos with_spare() {
     auto c = quiet();
     c.moves = true;
+    c.pipeline = proto::quorum::Pipeline::star;  // who is cut off holds up nobody else
     c.spares = 1;
     return c;
   }
