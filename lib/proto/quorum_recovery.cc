@@ -62,6 +62,19 @@ Lsn last_common(const CopyReport& a, const CopyReport& b) {
   return quorum::last_common(a.end, a.epochs, b.end, b.epochs);
 }
 
+// A transaction that changed other partitions is none of its voters': a leader goes by the map that last changed this
+// one, and would leave the voters alone for as long as the government is of a later one (QuorumReplica::reform_if_due).
+RecoveryView view_of(const model::Metadata& map, const model::Partition& partition) {
+  RecoveryView view;
+  view.table = map.name;
+  view.table_uuid = map.table;
+  view.partition = partition.id;
+  view.region = partition.region;
+  view.txnseq = partition.min_txnseq;
+  for (const auto& a : partition.assignments) view.assigned.push_back({a.slot, a.server, a.id});
+  return view;
+}
+
 RecoveryState assess(const RecoveryView& view) {
   RecoveryState state;
   for (const auto& report : view.copies) {

@@ -263,6 +263,38 @@ TEST(QuorumRecovery, it_is_over_when_a_leader_of_the_new_lineage_has_committed_b
   EXPECT_EQ(recovery_verdict(plan, rig.view.government, rig.view.copies), RecoveryVerdict::elsewhere);
 }
 
+// A table goes on changing elsewhere. A leader goes by the map that last changed its partition (Members::txnseq): by a
+// government of a later one it would never give the others their votes back.
+TEST(QuorumRecovery, a_government_is_of_the_map_that_last_changed_its_partition) {
+  model::Metadata map;
+  map.name = "q";
+  map.table = id<model::TableUuid>(2);
+  map.txnseq = {40};
+  model::Partition p;
+  p.id = id<model::PartitionId>(3);
+  p.region = {1};
+  p.min_txnseq = {12};
+  for (uint8_t i = 1; i <= 3; i++) {
+    model::Assignment one;
+    one.server = {"p" + std::to_string(i)};
+    one.id = a(i);
+    one.slot = i - 1u;
+    p.assignments.push_back(one);
+  }
+  Rig rig;
+  const auto seen = view_of(map, p);
+  EXPECT_EQ(seen.table, rig.view.table);
+  EXPECT_EQ(seen.table_uuid, rig.view.table_uuid);
+  EXPECT_EQ(seen.partition, rig.view.partition);
+  EXPECT_EQ(seen.region, rig.view.region);
+  EXPECT_EQ(seen.assigned, rig.view.assigned);
+  rig.view.txnseq = seen.txnseq;
+  rig.copy(1, 120, 120);
+  const auto plan = rig.plan();
+  ASSERT_TRUE(plan) << base::to_string(plan.error());
+  EXPECT_EQ(government_of(*plan).txnseq, p.min_txnseq);
+}
+
 TEST(QuorumRecovery, the_loss_is_named) {
   Rig rig;
   rig.copy(1, 90, 80);
