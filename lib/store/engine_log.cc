@@ -184,7 +184,7 @@ base::Status Engine::Impl::walk(const Log& log, Lsn from, JournalPosition at, bo
   const auto& q = *log.quorum;
   const LogWalk walk{log.row.partition, q.begins, from, at, journal->durable()};
   return walk.run(
-      q.index, [this](uint64_t segment) { return log_file(segment); }, payload, each);
+      q.index, q.epochs, [this](uint64_t segment) { return log_file(segment); }, payload, each);
 }
 
 void Engine::Impl::stream_log(const model::PartitionId& partition, Lsn from, size_t bytes_max, SeeBlock see,
@@ -192,6 +192,7 @@ void Engine::Impl::stream_log(const model::PartitionId& partition, Lsn from, siz
   struct Work {
     LogWalk walk;
     LogIndex cuts;
+    EpochTable epochs;
     Lsn next, end;
     size_t bytes_max = 0;
     SeeBlock see;
@@ -207,6 +208,7 @@ void Engine::Impl::stream_log(const model::PartitionId& partition, Lsn from, siz
     TRY_ASSIGN(const auto at, place_of(*log, work->next));
     work->walk = {partition, log->quorum->begins, work->next, at, journal->durable()};
     work->cuts = log->quorum->index.cuts();
+    work->epochs = log->quorum->epochs;
     return ok();
   };
   const auto prepared = prepare();
@@ -226,7 +228,8 @@ void Engine::Impl::stream_log(const model::PartitionId& partition, Lsn from, siz
       bytes += payload.size();
       return bytes < work->bytes_max && work->next <= work->end;
     };
-    (void)work->walk.run(work->cuts, open, true, each);  // what cannot be read is looked at once more, below
+    (void)work->walk.run(work->cuts, work->epochs, open, true,
+                         each);  // what cannot be read is looked at once more, below
   };
   // A thread does not know whether a block is damaged or its segment was retired under it. The loop does.
   parts.executor.run(Lane::read, std::move(task), guarded([this, partition, work, done = std::move(done)] {

@@ -4,11 +4,12 @@
 
 namespace cantle::store {
 
-base::Status LogWalk::run(const LogIndex& index, const Open& open, bool payload, const Each& each) const {
+base::Status LogWalk::run(const LogIndex& index, const EpochTable& epochs, const Open& open, bool payload,
+                          const Each& each) const {
   const auto wanted = [&](const Frame& f) {
     const auto& h = f.header;
     return model::is_log_block(h.kind) && h.partition == partition && h.last() >= from && f.at.sequence >= begins &&
-           index.lives(h.last(), f.at.sequence);
+           index.lives(h.last(), f.at.sequence) && epochs.fits(h.epoch, h.first);
   };
   for (auto place = at; place.segment <= end.segment; place = {place.segment + 1, 0, place.sequence}) {
     auto file = open(place.segment);

@@ -67,4 +67,10 @@ void EpochTable::cut(Lsn keep) {
   while (!starts_.empty() && starts_.back().first > keep) starts_.pop_back();
 }
 
+bool EpochTable::fits(model::Epoch epoch, Lsn first) const {
+  const auto next = std::upper_bound(starts_.begin(), starts_.end(), first,
+                                     [](Lsn lsn, const model::EpochStart& s) { return lsn < s.first; });
+  return next == starts_.begin() || std::prev(next)->epoch == epoch;
+}
+
 }  // namespace cantle::store

@@ -58,6 +58,8 @@ class EpochTable {
   explicit EpochTable(std::vector<model::EpochStart> starts) : starts_(std::move(starts)) {}
   void note(model::Epoch epoch, model::Lsn first);  // a block
   void cut(model::Lsn keep);                        // blocks above are gone
+  // Could a block of that epoch that begins there be in the log? Before all that is known: yes.
+  bool fits(model::Epoch epoch, model::Lsn first) const;
   const std::vector<model::EpochStart>& starts() const { return starts_; }
 
  private:

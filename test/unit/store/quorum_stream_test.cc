@@ -93,6 +93,34 @@ TEST(QuorumStream, passes_over_what_was_cut_and_gives_what_took_its_place) {
   EXPECT_EQ(got->blocks[1].header.epoch.value, 2U);
 }
 
+// The frame of the truncate cannot be read any more when the log is looked up anew: what was cut lies there as if it
+// were of the log, and in front of what took its place.
+TEST(QuorumStream, what_was_cut_is_known_by_its_epoch_when_the_cut_cannot_be_read) {
+  Streams s;
+  ASSERT_TRUE(s.begin_epoch(1));
+  s.run();
+  s.fill(3);
+  ASSERT_TRUE(s.commit(3));
+  const auto keep = end_of(s.read_log(3, 1).value().front().header);
+  const auto at = s.engine->status().head;
+  ASSERT_TRUE(s.truncate(keep));
+  ASSERT_TRUE(s.begin_epoch(2));
+  s.run();
+  ASSERT_TRUE(s.build(2, "new", "v"));
+  s.run();
+  ASSERT_TRUE(s.commit(5));
+  const auto log = s.read_log(1).value();
+  for (int i = 0; i < 60; i++) s.pass(std::chrono::seconds(1));
+  s.disk.flip(segment_path(at.segment), at.offset + kFrameSize + 4);
+  s.kill();
+  ASSERT_TRUE(s.open());
+  ASSERT_EQ(s.read_log(1).value().size(), log.size());
+  const auto got = s.stream(1);
+  ASSERT_EQ(got->blocks.size(), log.size());
+  for (size_t i = 0; i < log.size(); i++) EXPECT_EQ(got->blocks[i].header, log[i].header) << i;
+  EXPECT_EQ(s.engine->point_at(partition(1), {4}), end_of(log[3].header));
+}
+
 TEST(QuorumStream, what_is_damaged_is_said_to_be_and_what_lies_around_it_is_given) {
   Streams s;
   s.fill(2);
