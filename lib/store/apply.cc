@@ -18,6 +18,10 @@ std::vector<TenureId> ended_by(const Reshape& reshape) {
   return {{merge.low.partition, merge.low.assignment}, {merge.high.partition, merge.high.assignment}};
 }
 
+bool is_of(const AppliedPoint& point, const TenureRow& row) {
+  return !row.quorum || row.quorum->begins == point.begins || MUTANT("applied_of_another_tenure");
+}
+
 struct ApplyJob::Slice {
   Place place;
   uint64_t bytes = 0;
@@ -113,8 +117,9 @@ base::Status ApplyJob::finish(WriteTxn& txn, std::set<model::ExtentId>& touched)
   }
   for (const auto& [partition, point] : pending_.points) {
     TRY_ASSIGN(auto row, read_live(txn, partition));
-    if (!row || row->applied.lsn >= point.lsn) continue;  // divided, merged or set aside since
-    row->applied = point;
+    if (!row || !is_of(point, *row)) continue;  // divided, merged or set aside since, and perhaps created anew
+    if (row->applied.lsn >= point.at.lsn) continue;
+    row->applied = point.at;
     TRY(write_tenure(txn, *row));
   }
   for (const auto& [partition, quorum] : pending_.rows) {

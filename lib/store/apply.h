@@ -34,14 +34,22 @@ using Reshape = std::variant<DivideNote, MergeNote>;
 std::vector<model::PartitionId> made_by(const Reshape& reshape);
 std::vector<TenureId> ended_by(const Reshape& reshape);
 
+// The last block of a log in a half. Which log: of a quorum table's tenure that ended blocks may have come into the
+// half behind its end, and the next tenure of the partition is there by the time that this is applied.
+struct AppliedPoint {
+  model::LogPoint at;
+  uint64_t begins = 0;  // QuorumRow::begins
+};
+bool is_of(const AppliedPoint& point, const TenureRow& row);
+
 // What the blocks in a half say besides their records.
 struct Pending {
-  std::map<model::PartitionId, model::LogPoint> points;  // last block of each partition
-  std::vector<Reshape> reshapes;                         // in the order of the journal: one may go on from another
-  std::map<model::PartitionId, QuorumRow> rows;          // of quorum logs that changed
-  SeriesTable series;                                    // of quorum tables' records
-  JournalPosition from;                                  // the first of them; not set while there is none
-  JournalPosition upto;  // every durable block before this is in this half or an earlier one
+  std::map<model::PartitionId, AppliedPoint> points;
+  std::vector<Reshape> reshapes;                 // in the order of the journal: one may go on from another
+  std::map<model::PartitionId, QuorumRow> rows;  // of quorum logs that changed
+  SeriesTable series;                            // of quorum tables' records
+  JournalPosition from;                          // the first of them; not set while there is none
+  JournalPosition upto;                          // every durable block before this is in this half or an earlier one
   bool empty() const { return points.empty() && reshapes.empty(); }
 };
 

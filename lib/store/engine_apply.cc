@@ -75,6 +75,12 @@ void Engine::Impl::applied_step(const base::Result<bool>& result) {
   if (!job_waits) run_apply();
 }
 
+void Engine::Impl::points_applied(const Pending& half) {
+  for (const auto& [partition, point] : half.points)
+    if (Log* log = find_log(partition); log != nullptr && is_of(point, log->row) && point.at.lsn > log->row.applied.lsn)
+      log->row.applied = point.at;
+}
+
 void Engine::Impl::finish_apply() {
   turn->reset();
   turn_open = false;
@@ -84,8 +90,7 @@ void Engine::Impl::finish_apply() {
   apply_took = apply_ended - apply_began;
   applied_n = sealed_n;
   index_applied = std::max(index_applied, job->pending().upto);
-  for (const auto& [partition, point] : job->pending().points)
-    if (Log* log = find_log(partition); log != nullptr && point.lsn > log->row.applied.lsn) log->row.applied = point;
+  points_applied(job->pending());
   for (const auto& [extent, row] : job->changed()) extents[extent] = row;
   for (const auto& reshape : job->pending().reshapes) reshape_applied(reshape);
   rows_applied(job->pending());
@@ -109,8 +114,7 @@ base::Status Engine::Impl::apply_now() {
   overlay.drop_sealed();
   applied_n = sealed_n;
   index_applied = std::max(index_applied, now.pending().upto);
-  for (const auto& [partition, point] : now.pending().points)
-    if (Log* log = find_log(partition); log != nullptr && point.lsn > log->row.applied.lsn) log->row.applied = point;
+  points_applied(now.pending());
   for (const auto& [extent, row] : now.changed()) extents[extent] = row;
   for (const auto& reshape : now.pending().reshapes) reshape_applied(reshape);
   rows_applied(now.pending());

@@ -223,6 +223,7 @@ struct Engine::Impl {
   // --- engine_log.cc
   QuorumRow quorum_row(const Log& log) const;
   void gather_rows(Pending& half);  // of quorum logs, for the half that is about to be applied
+  void points_applied(const Pending& half);
   void rows_applied(const Pending& half);
   bool rows_due() const;
   std::optional<model::LogGap> gap(const model::PartitionId& partition) const;

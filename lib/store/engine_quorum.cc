@@ -415,7 +415,7 @@ base::Status Engine::Impl::let_in(Log& log) {
       active_since = parts.clock.now();
       pending.from = pending.upto;
     }
-    pending.points[log.row.partition] = q.visible;
+    pending.points[log.row.partition] = {q.visible, q.begins};
     q.tail.pop_front();
   }
   return ok();

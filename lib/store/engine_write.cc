@@ -201,7 +201,7 @@ void Engine::Impl::take_durable(const Frame& frame, std::string_view payload, Lo
   if (h.kind != BlockKind::data || log == nullptr) return;
   log->durable = {h.epoch, h.last(), h.header_crc};
   begin_pending(frame);
-  pending.points[h.partition] = log->durable;
+  pending.points[h.partition] = {log->durable};
   const PayloadPlace place{file, frame.at.offset + kFrameAndHeader, payload.data()};
   if (segment.files.empty() || segment.files.back().lock() != file) segment.files.push_back(file);
   put_records(*log, payload, &place);

@@ -510,6 +510,30 @@ TEST(QuorumRebuild, a_whole_log_makes_the_index_again_and_a_part_of_one_does_not
 
 // --- tenures ------------------------------------------------------------------------------------
 
+// A block is committed, and let in, between the last look at what is pending and the end of its tenure. The next tenure
+// of the partition is there when that is applied: it has applied nothing.
+TEST(QuorumTenure, what_an_ended_tenure_let_in_last_is_not_the_next_ones) {
+  QuorumStore s;
+  ASSERT_TRUE(s.open());
+  ASSERT_TRUE(s.create_quorum(1, 1));
+  for (const auto* key : {"a", "b"}) {
+    ASSERT_TRUE(s.build(1, key, "v"));
+    s.run();
+  }
+  std::optional<base::Status> dropped;
+  ASSERT_TRUE(s.engine->drop(tenure(1, 1), [&](base::Status status) { dropped = std::move(status); }));
+  ASSERT_TRUE(s.commit(2));
+  s.run();
+  ASSERT_TRUE(dropped && *dropped);
+  ASSERT_TRUE(s.create_quorum(1, 2));
+  for (int i = 0; i < 30; i++) s.pass(std::chrono::seconds(1));
+  EXPECT_EQ(s.engine->find(partition(1))->applied.lsn.value, 0U);
+  s.lose_power();
+  EXPECT_EQ(s.log().end.lsn.value, 0U);
+  EXPECT_EQ(s.engine->find(partition(1))->applied.lsn.value, 0U);
+  EXPECT_EQ(s.all(1), Rows{});
+}
+
 TEST(QuorumTenure, one_that_was_set_aside_goes_on_behind_what_was_applied) {
   QuorumStore s;
   ASSERT_TRUE(s.open());
