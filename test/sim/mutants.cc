@@ -94,6 +94,8 @@ constexpr Mutant kMutants[] = {
      "who was replaced grants a leader what it promised it would not (S7)"},
     {"refusal_not_recorded", "quorum", "that a condition did not hold is not remembered with its number (S23)"},
     {"applied_of_another_tenure", "quorum_damaged", "a new copy takes what the one before it applied last for its own"},
+    {"damaged_parent_is_none", "quorum_merges",
+     "what is begun in place of a damaged copy votes with nothing, as if there had been none (R16)"},
     {"merge_without_both_cuts", "quorum_merges",
      "two merge where each has a cut on a majority, but no majority has both"},
     {"merge_series_of_one", "quorum_merges", "what two are merged into knows the writes of one of them (S23)"},

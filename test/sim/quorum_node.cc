@@ -61,7 +61,7 @@ void QuorumNode::open() {
   for (const auto& t : engine_->tenures())
     self.held.push_back({t.id.partition, t.id.assignment, t.region, t.table, t.interval,
                          t.state == store::TenureState::aside,
-                         engine_->log_end(t.id.partition).value_or(model::LogPoint{}).lsn.value == 0});
+                         engine_->log_end(t.id.partition).value_or(model::LogPoint{}).lsn.value == 0, t.whole});
   self.seen = host_.seen;
   self.fresh_under_known_name = host_.wiped && dir_->first_start();
   tables_.emplace(std::move(self));
@@ -101,8 +101,9 @@ void QuorumNode::perform(proto::quorum_tables::Create& e) {
     perform(tables_->created(at(), id, status));
     beacons_->set_peers(tables_->partners());
   };
-  const store::TenureSpec spec{
+  store::TenureSpec spec{
       {e.copy.partition, e.copy.assignment}, e.copy.table, e.copy.region, e.copy.interval, store::LogMode::quorum};
+  spec.whole = e.copy.whole;
   if (const auto made = engine_->create(spec, done); !made)
     host_.process.post([done, status = made.error().code == Code::exists ? base::ok() : made] { done(status); });
 }
@@ -175,7 +176,7 @@ void QuorumNode::perform(proto::quorum_tables::SetAside& e) {
   const auto done = [this](const base::Status& s) {
     if (!s) world_.violation(host_.id.name + " cannot set a copy aside: " + to_string(s.error()));
   };
-  if (const auto begun = engine_->set_aside({e.partition, e.assignment}, done); !begun) done(begun);
+  if (const auto begun = engine_->set_aside({e.partition, e.assignment}, e.whole, done); !begun) done(begun);
 }
 
 void QuorumNode::link_lost(const model::ServerId& server) {

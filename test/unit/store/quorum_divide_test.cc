@@ -296,7 +296,7 @@ TEST(QuorumDivide, is_refused_where_it_would_lose_or_repeat_something) {
   EXPECT_EQ(s.engine->divide_at(partition(5), {}, attempt, "m", low, high, nullptr).error().code, Code::invalid);
   ASSERT_TRUE(s.create_quorum(3, 4, {"m", ""}));
   EXPECT_EQ(s.divide(at).error().code, Code::exists);
-  ASSERT_TRUE(s.wait([&](auto done) { return s.engine->set_aside(tenure(3, 4), done); }));
+  ASSERT_TRUE(s.wait([&](auto done) { return s.engine->set_aside(tenure(3, 4), true, done); }));
   ASSERT_TRUE(s.divide(at));
   EXPECT_EQ(s.divide(at, 8).error().code, Code::conflict);
   EXPECT_EQ(s.divide(other).error().code, Code::conflict);

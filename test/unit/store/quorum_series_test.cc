@@ -230,7 +230,7 @@ TEST(QuorumSeries, a_dropped_tenures_rows_go_and_those_of_the_next_one_stay) {
   s.write_as(1);
   s.settle();
   // Another tenure of the same partition, filled from elsewhere: nothing of the old one shows through.
-  ASSERT_TRUE(s.wait([&](auto done) { return s.engine->set_aside(tenure(1, 1), done); }));
+  ASSERT_TRUE(s.wait([&](auto done) { return s.engine->set_aside(tenure(1, 1), true, done); }));
   ASSERT_TRUE(s.wait([&](auto done) {
     return s.engine->create({tenure(1, 2), id_of<model::TableUuid>(7), {1}, {}, LogMode::quorum, {{1}, {50}, 9}, {}},
                             done);
@@ -285,7 +285,7 @@ TEST(QuorumSeries, a_tenure_that_goes_on_under_another_assignment_keeps_its_own)
   s.write_as(1);
   ASSERT_TRUE(s.wait([&](auto done) { return s.engine->retag(tenure(1, 1), assignment(2), done); }));
   EXPECT_NE(s.series(kClient).window.find(1), nullptr);
-  ASSERT_TRUE(s.wait([&](auto done) { return s.engine->set_aside(tenure(1, 2), done); }));
+  ASSERT_TRUE(s.wait([&](auto done) { return s.engine->set_aside(tenure(1, 2), true, done); }));
   ASSERT_TRUE(s.create_quorum(1, 3));  // adopts it
   EXPECT_NE(s.series(kClient).window.find(1), nullptr);
   s.lose_power();

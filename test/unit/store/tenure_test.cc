@@ -404,7 +404,7 @@ TEST(Aside, a_copy_set_aside_right_after_a_restart_has_all_of_its_log) {
   ASSERT_TRUE(s.create(1, 1));
   for (const char* k : {"a", "b", "c"}) ASSERT_TRUE(s.write(1, k, k));
   restart(s);
-  ASSERT_TRUE(s.wait([&](auto done) { return s.engine->set_aside(tenure(1, 1), done); }));
+  ASSERT_TRUE(s.wait([&](auto done) { return s.engine->set_aside(tenure(1, 1), true, done); }));
   EXPECT_EQ(s.engine->find(tenure(1, 1))->applied.lsn.value, 3U);
   DirectReader reader(s.engine->index());
   ASSERT_TRUE(reader.refresh());
@@ -417,7 +417,7 @@ TEST(Aside, one_that_was_set_aside_goes_on_under_the_next_assignment) {
   ASSERT_TRUE(s.open());
   ASSERT_TRUE(s.create(1, 1));
   for (const char* k : {"a", "b", "c"}) ASSERT_TRUE(s.write(1, k, k));
-  ASSERT_TRUE(s.wait([&](auto done) { return s.engine->set_aside(tenure(1, 1), done); }));
+  ASSERT_TRUE(s.wait([&](auto done) { return s.engine->set_aside(tenure(1, 1), true, done); }));
   ASSERT_TRUE(s.create(1, 2));
   EXPECT_FALSE(s.engine->find(tenure(1, 1)));
   EXPECT_EQ(s.engine->tenures().size(), 1U);
