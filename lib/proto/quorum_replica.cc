@@ -476,7 +476,7 @@ void QuorumReplica::old_sent(Instant now, const Hop& peer, Epoch epoch, uint64_t
 }
 
 base::Status QuorumReplica::may_give_snapshot() const {
-  if (!log_.open_cut() || MUTANT("snapshot_of_a_parked_copy")) return base::ok();
+  if (!log_.committed_cut() || MUTANT("snapshot_of_a_parked_copy")) return base::ok();
   return base::fail(Code::unavailable,
                     "the log ends in the cut of a split or a merge: no snapshot is given until that is over");
 }

@@ -139,7 +139,9 @@ class QuorumReplica {
   std::optional<model::CutMark> cut() const { return log_.committed_cut(); }
   bool parked() const { return leader_ && !leader_->stopped() && (leader_->parked() || cut()); }
 
-  // A snapshot of this copy says nothing of a cut that its log ends in: who led with it would not be parked (S43).
+  // A snapshot of this copy says nothing of a cut that its log ends in: who led with it would not be parked (S43). One
+  // of what comes before a cut that is not committed may be given, and must be where those who are to commit it need
+  // one.
   base::Status may_give_snapshot() const;
 
   // --- clients

@@ -107,6 +107,10 @@ base::Result<OpenSnapshot> Engine::Impl::open_snapshot(const model::PartitionId&
   s.partition = partition;
   s.parts = row->parts;
   s.at = row->applied;
+  // A snapshot says nothing of cuts: who led with this one would not be parked (S43). What comes before the cut is as
+  // good as of any other log, and the cut comes with the log behind it.
+  if (const auto cut = log->quorum->cuts.open(); cut && cut->at.lsn <= s.at.lsn && !MUTANT("snapshot_of_a_parked_copy"))
+    return base::fail(later(Code::unavailable, "it would end in the cut of a split or a merge"));
   auto epochs = EpochTable(row->quorum->epochs);
   epochs.cut(row->applied.lsn);
   s.epochs = epochs.starts();
