@@ -230,7 +230,7 @@ void Service::perform(push::SetAside& e) {
     CRASH_POINT("partd.set_aside");
     input(push::SetAsideDone{assignment, std::move(s)});
   };
-  if (const auto begun = engine_->set_aside({e.partition, e.assignment}, done); !begun)
+  if (const auto begun = engine_->set_aside({e.partition, e.assignment}, true, done); !begun)
     input(push::SetAsideDone{e.assignment, base::fail(begun.error())});
 }
 

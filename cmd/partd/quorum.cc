@@ -62,8 +62,10 @@ void Quorum::perform(Create& e) {
     beacons_.set_peers(tables_.partners());
     plan_turn();
   };
-  const auto begun = engine_.create(
-      {{partition, e.copy.assignment}, e.copy.table, e.copy.region, e.copy.interval, store::LogMode::quorum}, done);
+  store::TenureSpec spec{
+      {partition, e.copy.assignment}, e.copy.table, e.copy.region, e.copy.interval, store::LogMode::quorum};
+  spec.whole = e.copy.whole;
+  const auto begun = engine_.create(spec, done);
   if (begun) return;
   loop_.defer([done, status = begun.error().code == Code::exists ? base::ok() : begun] { done(status); });
 }
@@ -189,7 +191,7 @@ void Quorum::perform(SetAside& e) {
   const auto done = [](const base::Status& s) {
     if (!s) base::log(Level::error, "set-aside", {{"error", to_string(s.error())}});
   };
-  if (const auto begun = engine_.set_aside({e.partition, e.assignment}, done); !begun) done(begun);
+  if (const auto begun = engine_.set_aside({e.partition, e.assignment}, e.whole, done); !begun) done(begun);
 }
 
 void Quorum::perform(Drop& e) {

@@ -246,7 +246,7 @@ void Service::make_quorum(const std::vector<store::Tenure>& tenures) {
     if (t.mode == store::LogMode::quorum)
       self.held.push_back({t.id.partition, t.id.assignment, t.region, t.table, t.interval,
                            t.state == store::TenureState::aside,
-                           engine_->log_end(t.id.partition).value_or(model::LogPoint{}).lsn.value == 0});
+                           engine_->log_end(t.id.partition).value_or(model::LogPoint{}).lsn.value == 0, t.whole});
   QuorumHooks hooks;
   hooks.fail = [this](const base::Error& error) { fail(error); };
   hooks.remember = [this](const std::map<model::TableUuid, model::TxnSeq>& seen) {

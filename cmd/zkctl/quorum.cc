@@ -155,15 +155,9 @@ base::Result<Seen> see(Tool& tool, const std::string& table, const std::string& 
   TRY_ASSIGN(const auto format, tool.cluster());
   TRY_ASSIGN(const auto map, tool.map(table, timeout));
   TRY_ASSIGN(const auto* p, find_partition(*map, partition));
-  auto& view = seen.view;
-  view.cluster = format.cluster;
-  view.table = map->name;
-  view.table_uuid = map->table;
-  view.partition = p->id;
-  view.region = p->region;
-  view.txnseq = map->txnseq;
+  seen.view = proto::view_of(*map, *p);
+  seen.view.cluster = format.cluster;
   seen.distribution = coord::distribution(map->keyspace, map->name);
-  for (const auto& a : p->assignments) view.assigned.push_back({a.slot, a.server, a.id});
   TRY(see_government(tool, seen));
   TRY(ask_servers(tool, timeout, seen));
   TRY(add_reports(reports, seen));

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "lib/base/testing.h"
 #include "lib/proto/quorum_log.h"
 
 namespace cantle::proto {
@@ -60,6 +61,19 @@ base::Status check_copy(const RecoveryState& state, const ServerId& server, cons
 
 Lsn last_common(const CopyReport& a, const CopyReport& b) {
   return quorum::last_common(a.end, a.epochs, b.end, b.epochs);
+}
+
+// A transaction that changed other partitions is none of its voters': a leader that goes by this one's would wait for it
+// (QuorumReplica::members).
+RecoveryView view_of(const model::Metadata& map, const model::Partition& partition) {
+  RecoveryView view;
+  view.table = map.name;
+  view.table_uuid = map.table;
+  view.partition = partition.id;
+  view.region = partition.region;
+  view.txnseq = MUTANT("recovered_by_a_later_map") ? map.txnseq : partition.min_txnseq;
+  for (const auto& a : partition.assignments) view.assigned.push_back({a.slot, a.server, a.id});
+  return view;
 }
 
 RecoveryState assess(const RecoveryView& view) {

@@ -29,6 +29,7 @@
 #include <vector>
 
 #include "lib/base/result.h"
+#include "lib/model/metadata.h"
 #include "lib/model/recovery.h"
 
 namespace cantle::proto {
@@ -39,13 +40,16 @@ struct RecoveryView {
   model::TableUuid table_uuid;
   model::PartitionId partition;
   model::Region region;
-  model::TxnSeq txnseq;  // of the map
+  model::TxnSeq txnseq;  // of the map that last changed the partition, which is what its voters are of
   model::Government government;
   int32_t version = 0;
   model::Voters assigned;                 // METADATA's assignments of the partition
   std::vector<model::CopyReport> copies;  // of servers that answered, and, with state offline, from data directories
   std::set<model::ServerId> silent;       // registered, and without an answer
 };
+
+// What the map says of it; the rest is still to be seen.
+RecoveryView view_of(const model::Metadata& map, const model::Partition& partition);
 
 struct CopyState {
   model::CopyReport report;

@@ -44,6 +44,7 @@ QuorumTables::QuorumTables(Self self) : self_(std::move(self)) {
   for (const auto& held : self_.held) {
     Copy copy;
     copy.held = held;
+    copy.held.whole = held.whole || !held.aside;  // the store knows of what is live
     if (!held.aside) live_[held.partition] = held.assignment;
     copies_.emplace(held.assignment, std::move(copy));
   }
@@ -121,6 +122,9 @@ void QuorumTables::arrange(Table& t, bool first, Out& out) {
       }
       Copy copy;
       copy.held = {p.id, a->id, p.region, t.map->table, p.interval, false};
+      const auto aside = aside_of(t, p.id, *a);
+      copy.held.whole = std::all_of(aside.begin(), aside.end(), [](const auto* c) { return c->held.whole; }) ||
+                        MUTANT("damaged_parent_is_none");
       copy.creating = true;
       ++t.creating;
       copy.empty = !p.parent.none() && !a->source.none();
@@ -136,12 +140,17 @@ void QuorumTables::arrange(Table& t, bool first, Out& out) {
   for (auto& [own, c] : copies_) {
     if (c.held.table != t.map->table || c.dropping || c.ending) continue;
     const auto* p = t.map->find(c.held.partition);
-    if (p != nullptr && model::find_assignment(*p, own) == nullptr) drop(c, std::string(kReplaced), out);
-    if (p != nullptr || c.held.aside || std::exchange(c.told, true)) continue;
+    const auto* ended = p == nullptr ? model::find_ended(*t.map, c.held.partition) : nullptr;
+    const auto is_own = [&own = own](const model::Assignment& a) { return a.id == own; };
+    const auto* those = p != nullptr ? &p->assignments : ended != nullptr ? &ended->parent_assignments : nullptr;
+    const bool replaced = those != nullptr && std::none_of(those->begin(), those->end(), is_own);
+    if (replaced) drop(c, std::string(kReplaced), out);
+    if (p != nullptr || replaced || c.held.aside || std::exchange(c.told, true)) continue;
     out.emplace_back(Say{base::Level::warn, "copy-unknown",
                          place(c.held) + " of table " + t.name + " is in no map; it is kept and takes no part"});
     if (std::exchange(c.begun, false)) out.emplace_back(End{c.held.partition});
   }
+  if (!MUTANT("aside_for_what_went_elsewhere")) drop_filled(out);
 }
 
 // Should this copy have a log that is not here? One that came with the table has none yet, unless this server has
@@ -285,9 +294,14 @@ Child QuorumTables::target_here(const model::Metadata& map, const model::Partiti
 
 void QuorumTables::divide(Table& t, Copy& parent, const model::EndedPartition& e, Out& out) {
   end(e, parent, out);
+  ask_divide(t, parent, e, out);
+}
+
+void QuorumTables::ask_divide(const Table& t, Copy& parent, const model::EndedPartition& e, Out& out) {
   const auto own = parent.held.assignment;
   const auto low = child_here(*t.map, e.low, own), high = child_here(*t.map, e.high, own);
   if (low.assignment.none() && high.assignment.none()) return drop(parent, "neither child is here any more", out);
+  parent.asked = {low, high};
   out.emplace_back(Divide{e.id, e.attempt, e.point, e.cut->at, low, high});
 }
 
@@ -311,8 +325,10 @@ void QuorumTables::merge(Table& t, const model::PartitionId& target, Out& out) {
     for (auto* c : here) drop(*c, "what it was merged into is not here any more", out);
     return;
   }
-  if (here.size() < both.size()) return fall_behind(t, here, "its neighbour in a merge is not here", out);
+  if (here.size() < both.size())
+    return fall_behind(t, here, {Code::not_found, "its neighbour in a merge is not here"}, out);
   here.front()->merging = true;
+  here.front()->asked = {child};
   out.emplace_back(Merge{both[0]->id, both[1]->id, both[0]->attempt, both[0]->cut->at, both[1]->cut->at, child});
 }
 
@@ -325,7 +341,7 @@ bool QuorumTables::failed_to_end(Instant now, Table& t, const std::vector<Copy*>
   // no leader will ever mend it now (R16).
   const auto code = status.error().code;
   if (code == Code::not_found || code == Code::exists || code == Code::corrupt) {
-    fall_behind(t, parents, status.error().text, out);
+    fall_behind(t, parents, status.error(), out);
     arrange(t, false, out);
     remember(out);
     return true;
@@ -356,7 +372,8 @@ QuorumTables::Out QuorumTables::divided(Instant now, const model::PartitionId& p
   auto& t = tables_.at(parent->held.table);
   if (failed_to_end(now, t, {parent}, status, out)) return out;
   const auto held = parent->held;
-  const auto low = child_here(*t.map, e->low, held.assignment), high = child_here(*t.map, e->high, held.assignment);
+  CHECK(parent->asked.size() == 2);
+  const auto low = parent->asked.front(), high = parent->asked.back();
   inherit(low, *parent, {held.interval.begin, e->point});
   inherit(high, copies_.at(held.assignment), {e->point, held.interval.end});
   auto& old = copies_.at(held.assignment);
@@ -384,7 +401,8 @@ QuorumTables::Out QuorumTables::merged(Instant now, const model::PartitionId& pa
   auto* high = both.empty() ? nullptr : live(both.back()->id);
   if (high == nullptr || !high->ending) return out;
   if (failed_to_end(now, t, {low, high}, status, out)) return out;
-  const auto target = target_here(*t.map, e->into);
+  CHECK(low->asked.size() == 1);
+  const auto target = low->asked.front();
   const auto low_id = low->held.assignment, high_id = high->held.assignment;
   live_.erase(partition);
   live_.erase(high->held.partition);
@@ -396,13 +414,14 @@ QuorumTables::Out QuorumTables::merged(Instant now, const model::PartitionId& pa
   return out;
 }
 
-// A cut did not come here before the others went on without this replica, or what comes before it is damaged.
-void QuorumTables::fall_behind(Table& t, const std::vector<Copy*>& parents, const std::string& why, Out& out) {
+// A cut did not come here before the others went on without this replica, or what comes before it is damaged. Who was set
+// aside before, and does not remember that, does not remember why.
+void QuorumTables::fall_behind(Table& t, const std::vector<Copy*>& parents, const base::Error& why, Out& out) {
   for (auto* parent : parents) {
     out.emplace_back(Say{base::Level::warn, "behind-a-reshape",
-                         place(parent->held) + ": " + why + "; what came of it is filled anew"});
+                         place(parent->held) + ": " + why.text + "; what came of it is filled anew"});
     parent->ending = parent->merging = false;
-    set_aside(*parent, out);
+    set_aside(*parent, why.code == Code::not_found, out);
   }
   mark_empty(t);
 }
@@ -417,8 +436,10 @@ void QuorumTables::mark_empty(Table& t) {
   }
 }
 
-// The copy of an ancestor is here and has not become this one: it ended before the cut.
-bool QuorumTables::was_parents(const Table& t, const model::PartitionId& partition, const model::Assignment& a) const {
+// Copies of ancestors that are here and have not become this one: they ended before the cut, or are damaged.
+std::vector<const QuorumTables::Copy*> QuorumTables::aside_of(const Table& t, const model::PartitionId& partition,
+                                                              const model::Assignment& a) const {
+  std::vector<const Copy*> found;
   std::set<model::AssignmentId> seen{a.id};
   for (std::vector<Tenure> todo{{partition, &a}}; !todo.empty();) {
     const auto at = todo.back();
@@ -430,10 +451,10 @@ bool QuorumTables::was_parents(const Table& t, const model::PartitionId& partiti
       if (it == copies_.end() || it->second.held.table != t.map->table)
         todo.push_back(source);
       else if (it->second.held.aside && !it->second.dropping)
-        return true;
+        found.push_back(&it->second);
     }
   }
-  return false;
+  return found;
 }
 
 // What is here of an ancestor is about to become it.
@@ -507,11 +528,12 @@ void QuorumTables::drop_filled(Out& out) {
   }
 }
 
-void QuorumTables::set_aside(Copy& c, Out& out) {
+void QuorumTables::set_aside(Copy& c, bool whole, Out& out) {
   if (std::exchange(c.begun, false)) out.emplace_back(End{c.held.partition});
   c.held.aside = true;
+  c.held.whole = c.held.whole && whole;
   live_.erase(c.held.partition);
-  out.emplace_back(SetAside{c.held.partition, c.held.assignment});
+  out.emplace_back(SetAside{c.held.partition, c.held.assignment, c.held.whole});
 }
 
 void QuorumTables::drop(Copy& c, std::string why, Out& out) {
@@ -601,6 +623,7 @@ QuorumTables::Out QuorumTables::created(Instant now, const model::PartitionId& p
     return out;
   }
   c->creating = false;
+  c->held.whole = true;  // the store has it from here on
   auto& t = tables_.at(c->held.table);
   --t.creating;
   if (!c->why.empty()) {
@@ -657,8 +680,7 @@ QuorumTables::Out QuorumTables::tick(Instant now) {
       if (std::exchange(c.merging, false)) merge(t->second, e->into, out);
       continue;
     }
-    out.emplace_back(Divide{e->id, e->attempt, e->point, e->cut->at, child_here(*t->second.map, e->low, own),
-                            child_here(*t->second.map, e->high, own)});
+    ask_divide(t->second, c, *e, out);
   }
   return out;
 }

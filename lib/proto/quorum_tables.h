@@ -21,7 +21,9 @@
 //     log ends: in order of the splits, so that a server that was away divides step by step (S42, S45). One whose log
 //     does not have the cut is set aside, and its children are begun without a log: who has nothing of a child has
 //     acknowledged nothing in it, and a majority of the child's voters has the parent's log through the cut. It is kept
-//     until both children are filled.
+//     until both children are filled, or this server should have them no more.
+//   * One that may be among that majority, and is damaged, is set aside, too, and what it begins without a log does not
+//     vote before it is filled (R16): its word, that it has nothing, would take the place of what it counted for.
 //   * Two that were merged end the same way, together: both logs have their cuts, and the copies become the target's,
 //   or
 //     both are set aside, and the target is begun without a log. While a copy that may become a part of the target is
@@ -69,6 +71,9 @@ struct Held {
   model::Interval interval;
   bool aside = false;
   bool blank = false;  // its log has nothing at all
+  // false: more may have been here than there is. One that is aside may have had the cut by which it ended; one that is
+  // made does not vote before it is filled.
+  bool whole = true;
 };
 
 struct Self {
@@ -122,6 +127,7 @@ struct Merge {
 struct SetAside {
   model::PartitionId partition;
   model::AssignmentId assignment;
+  bool whole = true;  // of Held: it is durable with the rest
 };
 struct Drop {
   model::PartitionId partition;
@@ -173,7 +179,8 @@ class QuorumTables {
   Out table_dropped(const model::TableUuid& table);  // it stands under /dropped/
   Out created(base::Instant now, const model::PartitionId& partition, const base::Status& status);
   Out dropped(base::Instant now, const model::AssignmentId& assignment, const base::Status& status);
-  // ok: durable. not_found: its log does not have the cut. unavailable: not yet, ask again.
+  // ok: durable. not_found: its log does not have the cut, and never had. corrupt: it may have had it, and is damaged.
+  // unavailable: not yet, ask again.
   Out divided(base::Instant now, const model::PartitionId& parent, const base::Status& status);
   Out merged(base::Instant now, const model::PartitionId& low, const base::Status& status);  // the same
   // The copy has all that its replica's leader had committed. Asked of those in lagging() now and then.
@@ -208,6 +215,9 @@ class QuorumTables {
     bool ending = false;   // its partition was split or merged
     bool merging = false;  // the lower one of two, with its neighbour here, too
     bool empty = false;    // a child that was begun without its parent's log, and is not filled yet
+    // What the store was last asked to make of it: the children, low and high, or the target. A newer map may not have
+    // them here any more.
+    std::vector<quorum_tables::Child> asked{};
     std::optional<quorum::ReshapeSeen> reshape{};  // as it was shown
     base::Instant again{};                         // creating, dropping: the store could not; not before then
     bool failed = false;
@@ -219,7 +229,7 @@ class QuorumTables {
   const Table* table(std::string_view name) const;
   void arrange(Table& table, bool first, Out& out);
   bool lost(const Table& table, const model::Partition& partition, const model::Assignment& a, bool first) const;
-  void set_aside(Copy& copy, Out& out);
+  void set_aside(Copy& copy, bool whole, Out& out);
   void drop(Copy& copy, std::string why, Out& out);
   void drop_table(const model::TableUuid& table, Out& out);
   void begin(Copy& copy, Out& out);
@@ -227,6 +237,7 @@ class QuorumTables {
   void show_reshape(Copy& copy, const model::Metadata& map, Out& out);
   void follow_ended(Table& table, Out& out);
   void divide(Table& table, Copy& parent, const model::EndedPartition& ended, Out& out);
+  void ask_divide(const Table& table, Copy& parent, const model::EndedPartition& ended, Out& out);
   void merge(Table& table, const model::PartitionId& target, Out& out);
   bool failed_to_end(base::Instant now, Table& table, const std::vector<Copy*>& parents, const base::Status& status,
                      Out& out);
@@ -248,10 +259,14 @@ class QuorumTables {
   };
   // What it goes on from, one for each of parents_of(); no assignment: that was not here.
   std::vector<Tenure> sources_of(const model::Metadata& map, const Tenure& of) const;
-  void fall_behind(Table& table, const std::vector<Copy*>& parents, const std::string& why, Out& out);
+  void fall_behind(Table& table, const std::vector<Copy*>& parents, const base::Error& why, Out& out);
   void mark_empty(Table& table);
   bool comes_of(const model::Metadata& map, const model::PartitionId& partition) const;
-  bool was_parents(const Table& table, const model::PartitionId& partition, const model::Assignment& a) const;
+  std::vector<const Copy*> aside_of(const Table& table, const model::PartitionId& partition,
+                                    const model::Assignment& a) const;
+  bool was_parents(const Table& table, const model::PartitionId& partition, const model::Assignment& a) const {
+    return !aside_of(table, partition, a).empty();
+  }
   bool came_with_table(const Table& table, const model::PartitionId& partition, const model::Assignment& a) const;
   void drop_filled(Out& out);
   void remember(Out& out);

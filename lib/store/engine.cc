@@ -50,7 +50,9 @@ base::Status Engine::create(const TenureSpec& spec, Done done) { return impl_->c
 base::Status Engine::retag(const TenureId& from, const model::AssignmentId& to, Done done) {
   return impl_->retag(from, to, std::move(done));
 }
-base::Status Engine::set_aside(const TenureId& id, Done done) { return impl_->set_aside(id, std::move(done)); }
+base::Status Engine::set_aside(const TenureId& id, bool whole, Done done) {
+  return impl_->set_aside(id, whole, std::move(done));
+}
 base::Status Engine::drop(const TenureId& id, Done done) { return impl_->drop(id, std::move(done)); }
 
 base::Status Engine::restore(const TenureId& id, Done done) {

@@ -126,6 +126,8 @@ struct TenureSpec {
   model::LogPoint log_start{};
   std::vector<model::EpochStart> epochs{};
   std::vector<model::CutMark> cuts{};
+  // false, of a quorum table's: more was here than this server can tell. It is so until mark_whole().
+  bool whole = true;
 };
 
 // A divide's child. `assignment` none: this server does not hold it; its part stays with the ended parent's
@@ -235,7 +237,8 @@ class Engine {
   // Another assignment id for the same copy.
   base::Status retag(const TenureId& from, const model::AssignmentId& to, Done done);
   // Sets a live tenure aside: no more appends or answers; its data stays until drop().
-  base::Status set_aside(const TenureId& id, Done done);
+  // Not `whole`: something may have been here that is not (Tenure::whole); it says so from then on.
+  base::Status set_aside(const TenureId& id, bool whole, Done done);
   // After proof: to the trash, and from there, after the trash time, freed in the background.
   base::Status drop(const TenureId& id, Done done);
   // Out of the trash again, as aside.  not_found: freed already.
@@ -248,9 +251,9 @@ class Engine {
   // parent's no more: what was not committed goes to the trash, and of what was there is nothing but epoch starts.
   // The children's logs begin at cut.lsn + 1 and chain to it; their epochs are the parent's up to there, nothing is
   // promised in them, log time goes on, and the parent's series are theirs, too. Idempotent for one attempt.
-  // not_found: no such copy, or its log has no such block, or is known no more; unavailable (retry_after_ms): what
-  // comes before the cut is not all visible yet, or what stands behind it is on its way to the trash: ask again;
-  // corrupt: the log is damaged; faulted: more than epoch starts is committed behind the cut; conflict: it was
+  // not_found: no such copy, or its log has no such block and never had, or is known no more; unavailable
+  // (retry_after_ms): what comes before the cut is not all visible yet, or what stands behind it is on its way to the
+  // trash: ask again; corrupt: the log is damaged, and may have had the cut; faulted: more than epoch starts is committed behind the cut; conflict: it was
   // divided by another attempt, or elsewhere; exists: a child is here already.
   base::Result<model::LogPoint> divide_at(const model::PartitionId& parent, const model::LogPoint& cut,
                                           const model::AttemptId& attempt, std::string_view point, const ChildSpec& low,

@@ -99,10 +99,13 @@ base::Result<LogPoint> Engine::Impl::begin_divide(const Log& log, DivideNote not
 }
 
 // A quorum table's log before it is divided at the cut: all of it is in the overlay or the index, nothing that is not
-// committed stands behind it, and nothing is on its way. It may take some calls until that is so.
+// committed stands behind it, and nothing is on its way. It may take some calls until that is so. That there is no such
+// block is said only of a log of which nothing is missing: another may have had it, and confirmed it.
 base::Status Engine::Impl::end_at(Log& log, const LogPoint& cut) {
   auto& q = *log.quorum;
   TRY_ASSIGN(const auto known, find_point(log, cut.lsn));
+  const bool whole = log.row.whole && !q.hole && !q.empty;
+  if (known != cut && !whole) return base::fail(Code::corrupt, "the log is damaged, and may have had the cut");
   if (known != cut) return base::fail(Code::not_found, "the log has no such block");
   TRY(commit_log(log.row.partition, cut.lsn));
   if (q.visible.lsn < cut.lsn || q.visible.lsn < q.commit) {

@@ -281,9 +281,9 @@ struct Engine::Impl {
   std::optional<TenureId> aside_of(const TenureSpec& spec) const;
   void adopt(const TenureId& from, const TenureSpec& spec, Done done);
   base::Status retag(const TenureId& from, const model::AssignmentId& to, Done done);
-  base::Status set_aside(const TenureId& id, Done done);
+  base::Status set_aside(const TenureId& id, bool whole, Done done);
   base::Status drop(const TenureId& id, Done done);
-  void change_state(const TenureId& id, RowState state, Done done);
+  void change_state(const TenureId& id, RowState state, Done done, bool whole = true);
   void ingest_now(const TenureId& id, std::shared_ptr<Chunk> chunk, Done done);
   Done unbusy(const model::PartitionId& partition, Done done);
   base::Status ingest(const TenureId& id, Chunk chunk, Done done);

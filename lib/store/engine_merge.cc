@@ -83,6 +83,9 @@ base::Result<LogPoint> Engine::Impl::merge_at(const MergeSpec& spec, Done done) 
   TRY(can_add_local(high));
   const auto low_ends = end_at(low, spec.low_cut);  // both begin at once what takes a while
   const auto high_ends = end_at(high, spec.high_cut);
+  // That one of them never had its cut goes first: then it does not matter what is damaged.
+  for (const auto* ends : {&low_ends, &high_ends})
+    if (!*ends && ends->error().code == Code::not_found) return base::fail(ends->error());
   TRY(low_ends);
   TRY(high_ends);
   TRY_ASSIGN(const auto low_log, log_at(low, spec.low_cut));

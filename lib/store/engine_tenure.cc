@@ -89,6 +89,7 @@ void Engine::Impl::create_now(const TenureSpec& spec, Done done) {
   row->region = spec.region;
   row->interval = spec.interval;
   row->born = epoch;
+  row->whole = spec.whole;
   if (spec.mode == LogMode::quorum) {
     row->log_start = row->applied = spec.log_start;
     auto& quorum = row->quorum.emplace();
@@ -160,6 +161,7 @@ void Engine::Impl::adopt(const TenureId& from, const TenureSpec& spec, Done done
         row->assignment = spec.id.assignment;
         row->region = spec.region;
         row->state = RowState::live;
+        row->whole = row->whole && spec.whole;
         row->fill_snapshot = 0;
         row->fill_to.clear();
         row->fill_all = false;
@@ -210,16 +212,18 @@ void Engine::Impl::adopt(const TenureId& from, const TenureSpec& spec, Done done
       });
 }
 
-void Engine::Impl::change_state(const TenureId& id, RowState state, Done done) {
+void Engine::Impl::change_state(const TenureId& id, RowState state, Done done, bool whole) {
+  if (const auto* row = find_row(id)) whole = whole && row->whole;
   const uint64_t until =
       state == RowState::trash ? parts.clock.wall_ms() + static_cast<uint64_t>(base::to_ms(config.trash_time)) : 0;
   auto row = std::make_shared<TenureRow>();
   index_txn(
-      [id, state, until, row](WriteTxn& txn) -> base::Status {
+      [id, state, until, whole, row](WriteTxn& txn) -> base::Status {
         TRY_ASSIGN(auto found, read_tenure(txn, id));
         if (!found) return no_tenure();
         *row = std::move(*found);
         row->state = row->parts.empty() ? RowState::ended : state;
+        row->whole = row->whole && whole;
         row->trash_until_ms = until;
         return write_tenure(txn, *row);
       },
@@ -273,15 +277,15 @@ base::Status Engine::Impl::retag(const TenureId& from, const model::AssignmentId
   return ok();
 }
 
-base::Status Engine::Impl::set_aside(const TenureId& id, Done done) {
+base::Status Engine::Impl::set_aside(const TenureId& id, bool whole, Done done) {
   Log* log = find_log(id.partition);
   if (log == nullptr || log->id() != id) return no_tenure();
   if (busy.contains(id.partition)) return busy_error();
   busy.insert(id.partition);
   log->open = false;
-  drain([this, id, done = unbusy(id.partition, std::move(done))](const base::Status& s) {
+  drain([this, id, whole, done = unbusy(id.partition, std::move(done))](const base::Status& s) {
     if (!s) return done(s);
-    change_state(id, RowState::aside, done);
+    change_state(id, RowState::aside, done, whole);
   });
   return ok();
 }  // NOLINT(clang-analyzer-cplusplus.NewDeleteLeaks): a function moved into a function is not lost

@@ -183,7 +183,7 @@ void PartdNode::perform(push::SetAside& e) {
   const auto done = [this, assignment = e.assignment](base::Status s) {
     input(push::SetAsideDone{assignment, std::move(s)});
   };
-  if (const auto begun = engine_->set_aside({e.partition, e.assignment}, done); !begun)
+  if (const auto begun = engine_->set_aside({e.partition, e.assignment}, true, done); !begun)
     input(push::SetAsideDone{e.assignment, base::fail(begun.error())});
 }
 

@@ -60,7 +60,7 @@ void QuorumNode::open() {
   for (const auto& t : engine_->tenures())
     self.held.push_back({t.id.partition, t.id.assignment, t.region, t.table, t.interval,
                          t.state == store::TenureState::aside,
-                         engine_->log_end(t.id.partition).value_or(model::LogPoint{}).lsn.value == 0});
+                         engine_->log_end(t.id.partition).value_or(model::LogPoint{}).lsn.value == 0, t.whole});
   self.seen = host_.seen;
   tables_.emplace(std::move(self));
   session_->on_event([this](coord::Event event) {
@@ -99,8 +99,9 @@ void QuorumNode::perform(proto::quorum_tables::Create& e) {
     perform(tables_->created(at(), id, status));
     beacons_->set_peers(tables_->partners());
   };
-  const store::TenureSpec spec{
+  store::TenureSpec spec{
       {e.copy.partition, e.copy.assignment}, e.copy.table, e.copy.region, e.copy.interval, store::LogMode::quorum};
+  spec.whole = e.copy.whole;
   if (const auto made = engine_->create(spec, done); !made)
     host_.process.post([done, status = made.error().code == Code::exists ? base::ok() : made] { done(status); });
 }
@@ -173,7 +174,7 @@ void QuorumNode::perform(proto::quorum_tables::SetAside& e) {
   const auto done = [this](const base::Status& s) {
     if (!s) world_.violation(host_.id.name + " cannot set a copy aside: " + to_string(s.error()));
   };
-  if (const auto begun = engine_->set_aside({e.partition, e.assignment}, done); !begun) done(begun);
+  if (const auto begun = engine_->set_aside({e.partition, e.assignment}, e.whole, done); !begun) done(begun);
 }
 
 void QuorumNode::link_lost(const model::ServerId& server) {
@@ -216,6 +217,28 @@ void QuorumNode::perform(proto::quorum_tables::Drop& e) {
 void QuorumNode::perform(proto::quorum_tables::Say& e) {
   world_.scheduler.note("say", host_.id.name, e.what, e.text);
   if (e.what == "divide" || e.what == "copy-lost") world_.violation(host_.id.name + " says " + e.what + ": " + e.text);
+}
+
+std::optional<model::CopyReport> QuorumNode::report(const model::PartitionId& partition) {
+  const auto* r = find(partition);
+  const auto log = r == nullptr ? std::nullopt : engine_->quorum_log(partition);
+  if (!log) return std::nullopt;
+  model::CopyReport c;
+  c.server = host_.id;
+  c.incarnation = dir_->identity().incarnation;
+  c.table = world_.map(r->partition)->table;
+  c.partition = r->id;
+  c.region = r->region;
+  c.assignment = r->assignment;
+  c.state = r->machine->status().role;
+  c.end = log->durable;
+  c.commit = std::min(log->commit, log->durable.lsn);
+  c.promised = log->promised;
+  c.highest = log->highest;
+  c.epochs = log->epochs;
+  std::erase_if(c.epochs, [&](const model::EpochStart& e) { return e.first > c.end.lsn; });
+  c.whole = log->whole;
+  return c;
 }
 
 QuorumNode::Replica* QuorumNode::find(const model::PartitionId& id) {
@@ -445,7 +468,7 @@ void QuorumNode::perform(Replica& r, election::ReadGovernment& e) {
 }
 
 void QuorumNode::perform(Replica& r, election::SwapGovernment& e) {
-  world_.swapping(host_, r.partition, e.to);
+  world_.swapping(host_, r.partition, r.region, e.to);
   governments_->swap(distribution(r), r.region, e.version, e.to,
                      [this, &r, number = e.number](base::Result<int32_t> done) {
                        const election::Swapped in{number, proto::swap_result(done), done.value_or(0)};

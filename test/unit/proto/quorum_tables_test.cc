@@ -439,6 +439,22 @@ struct SplitRig : Rig {
     must(model::ops::Initialize{parent.id, split.attempt});
     finalize();
   }
+  // Of that partition, whose replica went to another server.
+  void take_out(const model::PartitionId& partition) {
+    auto all = partitions();
+    ++map.txnseq.value;
+    for (auto& p : all) {
+      if (p.id != partition) continue;
+      p.min_txnseq = map.txnseq;
+      auto& a = p.assignments.front();
+      a.server = {"p4"};
+      a.id = AssignmentId::draw(random);
+      a.source = {};
+      a.since = map.txnseq;
+    }
+    set(std::move(all));
+    install();
+  }
   // As after a start, with these copies.
   void start_with(std::vector<Held> held, model::TxnSeq seen) {
     Self self;
@@ -563,6 +579,89 @@ TEST(QuorumTables, a_replica_without_the_cut_begins_its_children_anew_and_keeps_
   EXPECT_EQ(drops[0].partition, rig.parent.id);
   rig.take(rig.tables->dropped(rig.now, drops[0].assignment, base::ok()));
   EXPECT_EQ(rig.of<PublishObserved>().size(), 1u);
+}
+
+// R16: who may have had the cut, and is damaged, is not taken for one that never had it; in no later life either.
+TEST(QuorumTables, what_a_damaged_replica_begins_anew_is_not_whole) {
+  for (const auto& [code, whole] :
+       {std::pair(Code::not_found, true), std::pair(Code::corrupt, false), std::pair(Code::exists, false)}) {
+    SplitRig rig;
+    rig.split_all("a", "f");
+    rig.out.clear();
+    rig.take(rig.tables->divided(rig.now, rig.parent.id, base::fail(code, "")));
+    const auto aside = rig.of<SetAside>();
+    ASSERT_EQ(aside.size(), 1u);
+    EXPECT_EQ(aside[0].whole, whole);
+    auto made = rig.of<Create>();
+    ASSERT_EQ(made.size(), 2u);
+    for (const auto& m : made) EXPECT_EQ(m.copy.whole, whole);
+    // One of them was not durable when it died, and was split since.
+    auto parent = rig.copy_of(rig.parent, true);
+    parent.whole = whole;
+    const auto other = rig.copy_of(*rig.map.find("z"));
+    const auto low = rig.copy_of(*rig.map.find("a"));
+    rig.split_all("g", "h");
+    rig.start_with({parent, low, other}, rig.map.txnseq);
+    rig.install();
+    made = rig.of<Create>();
+    ASSERT_EQ(made.size(), 2u);
+    for (const auto& m : made) EXPECT_EQ(m.copy.whole, whole);
+  }
+}
+
+// Invariant 7: METADATA has taken it out of a child, whose other replicas have all of it.
+TEST(QuorumTables, a_parent_aside_waits_for_no_child_that_went_elsewhere) {
+  for (const bool other_filled_first : {true, false}) {
+    SplitRig rig;
+    rig.split_all("a", "f");
+    rig.take(rig.tables->divided(rig.now, rig.parent.id, base::fail(Code::not_found, "no such block")));
+    rig.create_all();
+    if (other_filled_first) rig.take(rig.tables->filled(rig.split.high.id));
+    rig.out.clear();
+    rig.take_out(rig.split.low.id);
+    auto drops = rig.of<Drop>();
+    ASSERT_EQ(drops.size(), other_filled_first ? 2u : 1u);
+    EXPECT_EQ(drops[0].partition, rig.split.low.id);
+    if (!other_filled_first) {
+      rig.take(rig.tables->filled(rig.split.high.id));
+      drops = rig.of<Drop>();
+      ASSERT_EQ(drops.size(), 1u);
+    }
+    EXPECT_EQ(drops.back().partition, rig.parent.id);
+    rig.take(rig.tables->dropped(rig.now, drops.back().assignment, base::ok()));
+    EXPECT_EQ(rig.of<PublishObserved>().size(), 1u);
+  }
+}
+
+// The store is at it when the map comes that has one of the children elsewhere.
+TEST(QuorumTables, a_child_that_goes_elsewhere_while_it_is_made_is_dropped_when_it_is_there) {
+  SplitRig rig;
+  rig.split_all("a", "f");
+  const auto asked = rig.of<Divide>();
+  ASSERT_EQ(asked.size(), 1u);
+  rig.take_out(rig.split.low.id);
+  rig.out.clear();
+  rig.take(rig.tables->divided(rig.now, rig.parent.id, base::ok()));
+  const auto drops = rig.of<Drop>();
+  ASSERT_EQ(drops.size(), 1u);
+  EXPECT_EQ(drops[0].assignment, asked[0].low.assignment);
+  const auto begun = rig.of<Begin>();
+  ASSERT_EQ(begun.size(), 1u);
+  EXPECT_EQ(begun[0].copy.partition, rig.split.high.id);
+}
+
+// It was away when it was replaced, and what it had a copy of has been split since.
+TEST(QuorumTables, a_copy_that_was_replaced_before_its_partition_was_split_is_dropped) {
+  SplitRig rig;
+  const auto first = rig.copy_of(*rig.map.find("a")), other = rig.copy_of(*rig.map.find("z"));
+  rig.take_out(first.partition);
+  rig.split_all("a", "f");
+  rig.start_with({first, other}, {1});
+  rig.install();
+  const auto drops = rig.of<Drop>();
+  ASSERT_EQ(drops.size(), 1u);
+  EXPECT_EQ(drops[0].assignment, first.assignment);
+  EXPECT_TRUE(rig.of<Say>().empty());
 }
 
 // S6: a child whose parent's copy was never here has lost its log.

@@ -278,7 +278,7 @@ TEST(QuorumMerge, is_refused_where_it_would_lose_or_repeat_something) {
       Code::invalid);
   ASSERT_TRUE(s.create_quorum(3, 4));
   EXPECT_EQ(code(s.spec(low, high)), Code::exists);
-  ASSERT_TRUE(s.wait([&](auto done) { return s.engine->set_aside(tenure(3, 4), done); }));
+  ASSERT_TRUE(s.wait([&](auto done) { return s.engine->set_aside(tenure(3, 4), true, done); }));
   ASSERT_EQ(code(s.spec(low, high)), std::nullopt);
   EXPECT_EQ(code(s.spec(low, high, 8)), Code::conflict);
   EXPECT_EQ(code(s.spec(other, high)), Code::conflict);

@@ -518,7 +518,7 @@ TEST(QuorumTenure, one_that_was_set_aside_goes_on_behind_what_was_applied) {
   ASSERT_TRUE(s.build(1, "b", "2"));
   s.run();
   ASSERT_TRUE(s.commit(1));
-  ASSERT_TRUE(s.wait([&](auto done) { return s.engine->set_aside(tenure(1, 1), done); }));
+  ASSERT_TRUE(s.wait([&](auto done) { return s.engine->set_aside(tenure(1, 1), true, done); }));
   EXPECT_FALSE(s.engine->quorum_log(partition(1)));
   ASSERT_TRUE(s.create_quorum(1, 2));
   EXPECT_EQ(s.log().end.lsn.value, 1U);
