@@ -458,7 +458,7 @@ void QuorumWorld::finish() {
   if (!through) return violation("writes do not go through after the faults:" + describe());
   asking_ = false;
   scheduler.run_for(kCopiesWithin + 100ms);
-  if (!wait([&] { return !left_behind(); }, kSettles)) return violation(*left_behind() + describe());
+  if (!wait([&] { return all_up() && !left_behind(); }, kSettles)) return violation(*left_behind() + describe());
   for (size_t p = 0; p < maps_.size() && violation_.empty(); ++p) {
     std::vector<QuorumLedger::Leaf> leaves;
     for (const auto& leaf : maps_[p]->partitions)
