@@ -166,6 +166,8 @@ struct Link {
   base::Instant said;      // when something was last sent
 };
 
+inline bool came_with_the_table(const model::Assignment& a) { return a.source.none() && a.since.value == 1; }
+
 }  // namespace push
 
 struct PushServer::Impl {

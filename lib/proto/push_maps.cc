@@ -17,8 +17,6 @@ const model::EndedPartition* ended(const model::Metadata& map, const PartitionId
   return nullptr;
 }
 
-bool came_with_the_table(const model::Assignment& a) { return a.source.none() && a.since.value == 1; }
-
 std::string place(const Copy& c) {
   return "partition " + to_string(c.held.partition) + " assignment " + to_string(c.held.assignment);
 }

@@ -47,7 +47,7 @@ void PushServer::Impl::merge_ended(Table& t, const model::EndedPartition& e) {
 bool PushServer::Impl::never_made(const Table& t, const model::Assignment& a) const {
   if (copies.contains(a.id)) return false;
   return unmade.contains(a.id) || goes_on_from_unmade(t, a) ||
-         (a.source.none() && a.since.value == 1 && !self.seen.contains(t.uuid) && !self.fresh_under_known_name);
+         (came_with_the_table(a) && !self.seen.contains(t.uuid) && !self.fresh_under_known_name);
 }
 
 // The target's log begins behind both. Of what was not confirmed to everybody in them its track knows nothing: until

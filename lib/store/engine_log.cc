@@ -228,8 +228,8 @@ void Engine::Impl::stream_log(const model::PartitionId& partition, Lsn from, siz
       bytes += payload.size();
       return bytes < work->bytes_max && work->next <= work->end;
     };
-    (void)work->walk.run(work->cuts, work->epochs, open, true,
-                         each);  // what cannot be read is looked at once more, below
+    // What cannot be read is looked at once more, below.
+    (void)work->walk.run(work->cuts, work->epochs, open, true, each);
   };
   // A thread does not know whether a block is damaged or its segment was retired under it. The loop does.
   parts.executor.run(Lane::read, std::move(task), guarded([this, partition, work, done = std::move(done)] {
