@@ -30,6 +30,7 @@ Beacons::Beacons(ServerId self, Incarnation incarnation, Instant recovered)
 
 // S8: while this process stood still its leases may have run out, whatever the clocks say.
 void Beacons::begin(const Now& now) {
+  changes_++;
   const auto went = now.at - last_turn_;
   const bool clock_stood =
       now.wall > last_wall_ && std::chrono::milliseconds(now.wall - last_wall_) > went + kGapMost && last_wall_ != 0;
@@ -52,6 +53,7 @@ const Beacons::Peer* Beacons::find(const ServerId& server) const {
 
 // Null: an older life speaks. A new life knows nothing of what the one before accepted or granted.
 Beacons::Peer* Beacons::meet(const ServerId& server, Incarnation life) {
+  changes_++;
   auto& peer = known_[server];
   if (life < peer.life) return nullptr;
   if (life == peer.life) return &peer;
@@ -147,6 +149,7 @@ void Beacons::released(const Now& now, const ServerId& by, Incarnation life, con
 
 // What a leader released it serves no more, so nothing that was promised to it there holds anybody back.
 void Beacons::note_release(Instant now, const ServerId& by, const model::Released& released) {
+  changes_++;
   auto& last = releases_[{released.partition, by}];
   if (released.epoch <= last.released.epoch) return;
   last = {released, now};
@@ -182,6 +185,7 @@ void Beacons::release(Instant now, const model::Released& released) {
 // What this server has promised others it goes on promising: one who led before that, and has not heard of anything
 // since, must not take its answers for grants (S7, S61).
 void Beacons::forget(const PartitionId& partition) {
+  changes_++;
   telling_.erase(partition);
   if (MUTANT("forgets_promises_of_a_copy_that_is_gone")) floor_.erase(partition);
   std::erase_if(releases_, [&](const auto& r) { return r.first.first == partition; });

@@ -107,6 +107,9 @@ class Beacons {
   // Until when a majority of each of the voter sets has granted; self is one of them.
   base::Instant lease_until(const model::PartitionId& partition, model::Epoch epoch,
                             std::initializer_list<const model::Voters*> sets) const;
+  // Another number whenever what lease_until() says may have changed: each read asks it, and it changes a few dozen
+  // times a second.
+  uint64_t changes() const { return changes_; }
   std::optional<beacon::Heard> heard(const model::ServerId& server) const;  // nothing: no life of it is known
   // When a majority last answered; `now` for self.
   base::Instant contact_at(base::Instant now, const model::Voters& voters) const;
@@ -163,7 +166,7 @@ class Beacons {
   model::Incarnation life_;
   base::Instant may_seal_from_, last_turn_, next_beacon_, gap_at_;
   base::WallMs last_wall_ = 0;
-  uint64_t stamp_ = 0;
+  uint64_t stamp_ = 0, changes_ = 0;
   std::deque<Sent> sent_;
   std::set<model::ServerId> peers_;
   std::map<model::ServerId, Peer> known_;

@@ -54,8 +54,10 @@ Election::Election(Self self, Beacons& beacons)
 
 Effects Election::step(Instant now, const Input& input) {
   Effects out;
+  lease_.reset();
   std::visit([&](const auto& in) { on(now, in, out); }, input);
   think(now, out);
+  lease_.reset();
   return out;
 }
 
@@ -82,7 +84,9 @@ Instant Election::lease_until() const {
   if (!leads_ || !read_) return {};
   const auto& voters = read_->government.voters;
   const auto& next = reform_ && !MUTANT("lease_by_one_set") ? reform_->to.voters : voters;
-  return beacons_->lease_until(self_.partition, leads_->epoch, {&voters, &next});
+  if (!lease_ || lease_->of != beacons_->changes())
+    lease_ = Lease{beacons_->changes(), beacons_->lease_until(self_.partition, leads_->epoch, {&voters, &next})};
+  return lease_->until;
 }
 
 bool Election::can_lead(Instant now) const {

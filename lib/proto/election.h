@@ -307,6 +307,10 @@ class Election {
     int32_t version = 0;
     model::Epoch epoch;
   };
+  struct Lease {
+    uint64_t of = 0;  // the beacons' changes
+    base::Instant until;
+  };
   struct Reforming {
     election::Reform to;
     int32_t version = 0;  // that it is sent for; when another is read it has been made, or never will be
@@ -387,6 +391,7 @@ class Election {
   std::optional<election::Reform> leaving_;  // resigned: who is to vote when the leader is taken out
   model::Epoch emptying_;                    // resigned: the leader is to be taken out of the government of this epoch
   std::optional<Reforming> reform_;
+  mutable std::optional<Lease> lease_;      // lease_until(), as it was computed since the last step
   std::map<std::string, Pending> pending_;  // by writer: swaps that would make this replica leader and may be made yet
 
   Phase phase_ = Phase::calm;
