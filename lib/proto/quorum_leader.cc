@@ -337,8 +337,7 @@ Instant Leader::next_tick() const {
   for (const auto& peer : peers_) {
     if (peer.state == PeerState::waiting || peer.state == PeerState::outside) next = std::min(next, peer.again);
     if (!peer.flight.empty()) next = std::min(next, peer.flight.front().sent + deadline_of(peer));
-    const bool open = peer.state == PeerState::joined || peer.state == PeerState::trailing;
-    if (open && peer.commit < log_.commit()) next = std::min(next, std::max(peer.notice, told_at_ + kNoticeAfter));
+    if (lacks_notice(peer)) next = std::min(next, std::max(peer.notice, told_at_ + kNoticeAfter));
   }
   return next;
 }

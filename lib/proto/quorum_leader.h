@@ -215,6 +215,7 @@ class Leader {
   model::Lsn next_lsn() const;
   void commit(base::Instant now, Effects& out);
   void expire(base::Instant now, Effects& out);
+  bool lacks_notice(const Peer& peer) const;
   void notices(base::Instant now, Effects& out);
   void forget(Effects& out);
 

@@ -363,11 +363,16 @@ void Leader::link_lost(Instant now, const model::ServerId& server, Effects& out)
       take_out(now, peer, "the connection was lost", out);
 }
 
+// Of what it was not sent yet it would say that it misses it; each block that it is sent tells a commit, too.
+bool Leader::lacks_notice(const Peer& peer) const {
+  const bool open = peer.state == PeerState::joined || peer.state == PeerState::trailing;
+  return open && peer.commit < log_.commit() && peer.matched.lsn >= log_.commit();
+}
+
 void Leader::notices(Instant now, Effects& out) {
   if (now < told_at_ + kNoticeAfter) return;
   for (auto& peer : peers_) {
-    if (peer.state != PeerState::joined && peer.state != PeerState::trailing) continue;
-    if (peer.commit >= log_.commit() || now < peer.notice) continue;
+    if (!lacks_notice(peer) || now < peer.notice) continue;
     out.emplace_back(SendCommit{peer.hop, epoch_, generation_, log_.commit(), peer.acked});
     peer.notice = now + peer.notice_every;
     peer.notice_every = std::min<Duration>(peer.notice_every * 2, kReopenMost);

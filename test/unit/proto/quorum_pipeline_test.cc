@@ -289,9 +289,9 @@ struct TrailingRig final : Gatherer {
     return from;
   }
   // A part of ten blocks.
-  void sent(uint64_t from) {
+  void sent(uint64_t from, uint64_t blocks = 10) {
     std::vector<LogPoint> ends;
-    for (uint64_t lsn = from; lsn < from + 10; lsn++) ends.push_back(at(1, lsn));
+    for (uint64_t lsn = from; lsn < from + blocks; lsn++) ends.push_back(at(1, lsn));
     leader.old_sent(now, other, generation, ends, out);
   }
   void acked(uint64_t lsn) {
@@ -331,6 +331,27 @@ TEST(Leader, a_read_that_ends_after_its_pipe_did_counts_for_nothing) {
   r.leader.link_lost(r.now, r.other.server, r.out);
   r.sent(10);
   EXPECT_EQ(r.reads(), std::nullopt);
+}
+
+// A notice of a commit that is further than what it was sent would have it say that it misses blocks, and its pipe
+// opened again: each time 50 ms in which nothing is sent.
+TEST(Leader, who_is_sent_what_it_missed_hears_of_commits_with_that_and_by_a_notice_once_it_has_all) {
+  TrailingRig r;
+  r.begin(9);
+  const auto notices = [&] {
+    r.now = r.now + 10ms;
+    r.leader.tick(r.now, r.out);
+    return std::count_if(r.out.begin(), r.out.end(),
+                         [](const auto& e) { return std::holds_alternative<SendCommit>(e); });
+  };
+  for (uint64_t next = 10; next < 1000; next += 99) {
+    EXPECT_EQ(notices(), 0) << next;
+    EXPECT_GT(r.leader.next_tick(), r.now) << "nor is it waited for";
+    EXPECT_EQ(r.reads(), next);
+    r.sent(next, std::min<uint64_t>(99, 1001 - next));
+    EXPECT_EQ(notices(), next + 98 >= 1000 ? 1 : 0) << next;
+    r.acked(std::min<uint64_t>(next + 98, 1000));
+  }
 }
 
 struct Case {
