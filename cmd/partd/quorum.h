@@ -81,7 +81,7 @@ struct QuorumHooks {
                      base::Duration timeout, rpc::Responder responder)>
       forward;
   std::function<void(std::string_view params, rpc::Responder responder)> scan;  // a scan that waited, once more
-  std::function<bool()> read_on_loop;  // false: this turn has taken long enough, read on a thread
+  std::function<bool()> get_on_loop;  // false: this turn waits for the disk, read on a thread
   std::function<bool(const model::ServerId&)> live;
   // The table's map as it is after a sync begun now.
   std::function<void(const std::string& table,

@@ -279,7 +279,7 @@ void Quorum::get(const wire::GetView& request, std::string_view params, rpc::Res
     return refuse_read(r.partition, may.error(), "get", params, where.txnseq, request.hop, request.deadline(),
                        responder);
   const Answering a{r.assignment, model::is_linearizable(request.level), visible(r), *may, std::move(responder)};
-  if (!hooks_.read_on_loop())
+  if (!hooks_.get_on_loop())
     return engine_.get_async(r.partition, request.key,
                              [this, alive = alive_, a](base::Result<std::optional<store::Engine::Fetched>> found) {
                                if (*alive) answer_get(a, found);

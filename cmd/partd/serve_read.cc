@@ -1,4 +1,9 @@
 #include "cmd/partd/service.h"
+
+#include <sys/resource.h>
+
+#include <utility>
+
 #include "lib/proto/quorum_read.h"
 #include "lib/wire/codec.h"
 
@@ -33,9 +38,16 @@ model::PushReadReply page_of(const std::optional<store::Engine::Fetched>& found)
   return {true, found->deleted, found->version, found->value};
 }
 
+// How often this thread has waited for the disk: pages of the index, or values that stayed in the journal.
+uint64_t disk_waits() {
+  rusage used{};
+  if (::getrusage(RUSAGE_THREAD, &used) != 0) return 0;
+  return static_cast<uint64_t>(used.ru_majflt) + static_cast<uint64_t>(used.ru_inblock);
+}
+
 }  // namespace
 
-bool Service::read_on_loop() {
+bool Service::turn_is_old() {
   if (const auto turn = loop_.turns(); turn != read_turn_) {
     read_turn_ = turn;
     turn_reads_ = 0;
@@ -44,11 +56,27 @@ bool Service::read_on_loop() {
   }
   if (++turn_reads_ % kReadsBetweenLooks == 0 && !turn_old_) {
     const auto at = loop_.refresh_now();
-    turn_old_ = at - turn_began_ > kLoopReads;  // so few reads in so long a time: they wait for the disk
+    turn_old_ = at - turn_began_ > kLoopReads;  // so few reads in so long a time
     turn_began_ = at;
+    if (turn_old_) {
+      const auto before = std::exchange(disk_waits_, disk_waits());
+      turn_waits_ = disk_waits_ != before;
+    }
   }
-  if (turn_old_) counts_.async_reads++;
-  return !turn_old_;
+  return turn_old_;
+}
+
+// A turn may be long because others have the processor: a thread for each read would make it longer.
+bool Service::get_on_loop() {
+  if (!turn_is_old() || !turn_waits_) return true;
+  counts_.async_reads++;
+  return false;
+}
+
+bool Service::scan_on_loop() {
+  if (!turn_is_old()) return true;
+  counts_.async_reads++;
+  return false;
 }
 
 void Service::forward(const model::ServerId& to, std::string_view method, std::string_view params, model::TxnSeq txnseq,
@@ -113,7 +141,7 @@ void Service::get(std::string_view params, rpc::Responder responder, bool parked
 
 void Service::get_here(const wire::GetView& request, const push::Where& where, std::string_view,
                        rpc::Responder responder) {
-  if (read_on_loop()) {
+  if (get_on_loop()) {
     const auto found = engine_->get(where.log, request.key);
     if (!found) return responder.fail(found.error());
     if (!*found || (*found)->deleted) return responder.fail(not_found());
@@ -452,7 +480,7 @@ void Service::scan_page(const ScanPlan& plan, rpc::Responder responder) {
 }
 
 void Service::scan_one(const ScanPlan& plan, rpc::Responder responder) {
-  if (plan.range.records_max <= kLoopScanMax && read_on_loop()) {
+  if (plan.range.records_max <= kLoopScanMax && scan_on_loop()) {
     ScanAnswer answer(plan.request.keys_only);
     const auto end = engine_->scan(plan.log, plan.range, [&](std::string_view key, const store::Found& found) {
       answer.add(key, found.value, found.version);

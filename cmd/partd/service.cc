@@ -262,7 +262,7 @@ void Service::make_quorum(const std::vector<store::Tenure>& tenures) {
     forward(to, method, params, txnseq, timeout, std::move(responder));
   };
   hooks.scan = [this](std::string_view params, rpc::Responder responder) { scan(params, std::move(responder), true); };
-  hooks.read_on_loop = [this] { return read_on_loop(); };
+  hooks.get_on_loop = [this] { return get_on_loop(); };
   hooks.live = [this](const model::ServerId& server) {
     const auto* entry = servers_->find(server);
     return entry != nullptr && entry->live;

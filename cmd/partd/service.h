@@ -241,7 +241,10 @@ class Service {
                base::Duration timeout, rpc::Responder responder);
   // Reads on the loop while its turn is young; past that they go to the read threads, so that page faults cost nobody a
   // lease.
-  bool read_on_loop();
+  // False: this turn has taken long enough, and for a get, because it waits for the disk: read on a thread.
+  bool get_on_loop();
+  bool scan_on_loop();
+  bool turn_is_old();
 
   // serve_peer.cc
   void serve_push_write(const rpc::Call& call, rpc::Responder responder);
@@ -351,7 +354,8 @@ class Service {
   uint64_t read_turn_ = 0;
   uint32_t turn_reads_ = 0;
   base::Instant turn_began_;
-  bool turn_old_ = false;
+  bool turn_old_ = false, turn_waits_ = false;
+  uint64_t disk_waits_ = 0;
   struct {
     uint64_t gets = 0, scans = 0, writes = 0, received = 0, forwarded = 0, async_reads = 0;
   } counts_;

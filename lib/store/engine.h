@@ -172,6 +172,7 @@ struct EngineStatus {
   JournalPosition head;  // the first byte not durable
   uint64_t oldest_segment = 0, segments = 0, journal_bytes = 0;
   uint64_t overlay_bytes = 0, overlay_records = 0, queue_bytes = 0;
+  uint64_t cache_bytes = 0, cache_records = 0, cache_hits = 0, cache_misses = 0;  // of records read before
   uint64_t backlog_bytes = 0;  // of the journal, not in the index yet
   uint64_t appended_blocks = 0, appended_bytes = 0, syncs = 0, applied_records = 0;
   uint64_t freeing_extents = 0, trash_tenures = 0;

@@ -28,6 +28,7 @@
 #include "lib/store/log_walk.h"
 #include "lib/store/overlay.h"
 #include "lib/store/quorum_log.h"
+#include "lib/store/record_cache.h"
 #include "lib/store/root.h"
 #include "lib/store/rows.h"
 #include "lib/store/scan.h"
@@ -325,6 +326,7 @@ struct Engine::Impl {
   void installed(Log& log, const TenureRow& row);
   // --- engine_read.cc
   base::Result<Reader*> turn_reader();
+  std::optional<Found> find_cached(model::ExtentId extent, std::string_view key);
   base::Result<const Log*> readable(const model::PartitionId& partition) const;
   base::Result<std::optional<Found>> found_in(const Entry& e);
   base::Result<std::optional<Found>> get(const model::PartitionId& partition, std::string_view key);
@@ -431,6 +433,8 @@ struct Engine::Impl {
   std::unique_ptr<Reader> turn;
   bool turn_open = false;
   std::deque<std::string> turn_values;
+  RecordCache cache;
+  size_t ingesting = 0;  // chunks on their way into the index, past the overlay: the cache is not asked meanwhile
   std::vector<std::shared_ptr<Reader>> pool;
   size_t reads_under_way = 0;  // on read threads, or on their way there
   std::deque<std::function<void()>> reads_waiting;

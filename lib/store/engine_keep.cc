@@ -337,6 +337,10 @@ EngineStatus Engine::Impl::status() const {
   s.journal_bytes = s.segments * config.segment_bytes;
   s.overlay_bytes = overlay_bytes();
   s.overlay_records = overlay.records();
+  s.cache_bytes = cache.bytes();
+  s.cache_records = cache.records();
+  s.cache_hits = cache.hits();
+  s.cache_misses = cache.misses();
   s.queue_bytes = journal->queued_bytes();
   s.backlog_bytes = backlog();
   s.appended_blocks = appended_blocks;

@@ -48,6 +48,14 @@ base::Result<Reader*> Engine::Impl::turn_reader() {
   return turn.get();
 }
 
+// The view ends with the turn, as a reader's do.
+std::optional<Found> Engine::Impl::find_cached(model::ExtentId extent, std::string_view key) {
+  const bool first = !cache.viewed();
+  auto found = cache.find(extent, key);
+  if (found && first) parts.executor.defer(guarded([this] { cache.let_go(); }));
+  return found;
+}
+
 base::Result<const Log*> Engine::Impl::readable(const model::PartitionId& partition) const {
   const Log* log = find_log(partition);
   if (log == nullptr) return base::fail(Code::not_found, "no such partition on this server");
@@ -60,6 +68,9 @@ base::Result<std::optional<Found>> Engine::Impl::get(const model::PartitionId& p
   if (part == nullptr) return base::fail(Code::invalid, "the key does not lie in the partition");
   const Held held = overlay.find(part->extent, key);
   if (held.entry != nullptr && held.newest) return found_in(*held.entry);
+  const bool cached = held.entry == nullptr && ingesting == 0;
+  if (cached)
+    if (const auto found = find_cached(part->extent, key)) return *found;
   TRY_ASSIGN(Reader * reader, turn_reader());
   RecordKey keys(part->extent);
   TRY_ASSIGN(const auto bytes, reader->get(Db::records, keys.of(key)));
@@ -67,7 +78,11 @@ base::Result<std::optional<Found>> Engine::Impl::get(const model::PartitionId& p
   if (!bytes) return found_in(*held.entry);
   TRY_ASSIGN(const auto row, decode_stored(*bytes));
   if (held.entry != nullptr && held.entry->version >= row.version) return found_in(*held.entry);
-  if (!row.in_pieces) return Found{row.deleted, row.version, row.tail, row.flags};
+  if (!row.in_pieces) {
+    const Found found{row.deleted, row.version, row.tail, row.flags};
+    if (cached) cache.add(part->extent, key, found);
+    return found;
+  }
   TRY_ASSIGN(const auto value, value_of(*reader, keys, {key, row}, turn_values.emplace_back()));
   return Found{row.deleted, row.version, value, row.flags};
 }

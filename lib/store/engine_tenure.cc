@@ -322,6 +322,12 @@ base::Status Engine::Impl::ingest(const TenureId& id, Chunk chunk, Done done) {
   else if (info.highest > highest)
     highest = info.highest;
   overlay.distrust();
+  cache.clear();
+  ingesting++;
+  done = [this, done = std::move(done)](const base::Status& s) {
+    ingesting--;
+    if (done) done(s);
+  };
   auto shared = std::make_shared<Chunk>(std::move(chunk));
   if (log->indexed) {
     ingest_now(id, std::move(shared), std::move(done));

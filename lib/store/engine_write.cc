@@ -227,7 +227,10 @@ void Engine::Impl::put_records(Log& log, std::string_view payload, const Payload
     const bool newest = log.quorum ? !log.quorum->filled && !log.row.hollow : r.version > highest;
     if (newest && !log.quorum) highest = r.version;
     const auto* left = r.value.size() >= config.spill_value && crowded() ? place : nullptr;
-    if (r.op != model::Op::none) overlay.put(part->extent, r, newest, left);
+    if (r.op != model::Op::none) {
+      overlay.put(part->extent, r, newest, left);
+      if (!MUTANT("cache_is_not_told_of_writes")) cache.erase(part->extent, r.key);
+    }
     if (log.quorum && r.client != 0) note_series(log, r, time_ms);
   }
 }

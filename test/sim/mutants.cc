@@ -43,6 +43,7 @@ constexpr Mutant kMutants[] = {
     {"position_kept_across_tenure", "push_there_and_back", "a new tenure is taken for what an older one had confirmed"},
     {"split_skip_barrier", "push", "filling begins before writers include the children (S43)"},
     {"apply_ahead_of_journal", "push", "the index is applied before the journal is durable (S63)"},
+    {"cache_is_not_told_of_writes", "quorum", "a record that was read once is read as it was then"},
     {"apply_older_version", "push", "an older version takes the place of a newer one"},
     {"damaged_end_is_torn", "journal_damaged", "what only the live page knows to be durable is taken for torn (S62)"},
     {"damaged_end_not_kept", "journal_damaged", "a damaged end is written over (S62)"},
