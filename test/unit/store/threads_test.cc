@@ -220,5 +220,74 @@ TEST(Threads, series_of_a_quorum_table_lie_in_a_real_index_and_come_back) {
   EXPECT_TRUE((*direct)->get(tenure(1, 1), "k1").value());
 }
 
+// What a stream of old blocks saw, on a thread.
+struct OldBlocks {
+  model::Lsn from;
+  std::vector<model::BlockHeader> headers;
+};
+// They follow one another from the one that was asked for on, and are those that were built.
+void expect_of_log(const OldBlocks& old, const std::map<model::Lsn, uint32_t>& built) {
+  for (size_t i = 0; i < old.headers.size(); i++) {
+    const auto& h = old.headers[i];
+    EXPECT_EQ(h.first, i == 0 ? old.from : old.headers[i - 1].last().next());
+    const auto it = built.find(h.first);
+    ASSERT_NE(it, built.end());
+    EXPECT_EQ(h.header_crc, it->second);
+  }
+}
+
+TEST(Threads, old_blocks_are_read_while_segments_are_written_retired_and_used_again) {
+  Daemon d;
+  d.config.retention_bytes = uint64_t{3} << 20;  // three segments
+  d.start();
+  bool made = false;
+  ASSERT_TRUE(d.engine->create({tenure(1, 1), id_of<model::TableUuid>(7), {1}, {}, LogMode::quorum},
+                               [&](const base::Status& s) { made = s.has_value(); }));
+  ASSERT_TRUE(d.until([&] { return made; }));
+  constexpr uint64_t kBlocks = 6000, kStreams = 6, kBack = 2500;  // of 2 KiB: a dozen segments
+  std::map<model::Lsn, uint32_t> built;
+  base::SeededRandom random(1);
+  uint64_t writing = 0, streaming = 0, read = 0;
+  const auto write = [&] {
+    const auto first = d.engine->quorum_log(partition(1))->end.lsn.next();
+    const auto block =
+        d.engine->build(partition(1), {model::BlockKind::data, {1}, d.engine->quorum_log(partition(1))->commit},
+                        quorum_payload({1}, first, {{"k" + std::to_string(first.value % 100), std::string(2000, 'v')}}),
+                        [&, first](const base::Result<model::LogPoint>& point) {
+                          writing--;
+                          ASSERT_TRUE(point);
+                          ASSERT_TRUE(d.engine->commit(partition(1), first));
+                        });
+    if (block) built[first] = block->header_crc;
+    if (block) writing++;
+    return block.has_value();
+  };
+  const auto stream = [&] {
+    const uint64_t last = built.rbegin()->first.value, back = random.below(std::min(last, kBack));
+    auto old = std::make_shared<OldBlocks>();
+    old->from = {last - back};
+    streaming++;
+    d.engine->stream_log(
+        partition(1), old->from, size_t{128} << 10,
+        [old](const model::BlockHeader& h, std::string_view) { old->headers.push_back(h); },
+        [&, old](const base::Status& s) {
+          streaming--;
+          expect_of_log(*old, built);
+          read += old->headers.size();
+          EXPECT_TRUE(s || s.error().code == base::Code::not_found || s.error().code == base::Code::unavailable)
+              << base::to_string(s.error());
+        });
+  };
+  ASSERT_TRUE(d.until([&] {
+    while (writing < 64 && built.size() < kBlocks && write()) {
+    }
+    while (streaming < kStreams && built.size() < kBlocks) stream();
+    return built.size() == kBlocks && writing == 0 && streaming == 0;
+  }));
+  ASSERT_EQ(d.fatal, "");
+  EXPECT_GT(read, kBlocks);
+  EXPECT_FALSE(std::filesystem::exists(d.path + "/journal/000000000001.seg"));
+}
+
 }  // namespace
 }  // namespace cantle::store
