@@ -57,7 +57,7 @@ constexpr size_t kUncommittedBlocksMax = 1024;
 constexpr size_t kKeptMax = size_t{32} << 20;  // blocks kept to be sent again
 // Of the journal, read and sent to a trailing replica at a time; and how many such parts it has not acknowledged.
 constexpr size_t kOldBytes = size_t{1} << 20;
-constexpr size_t kOldParts = 8;
+constexpr size_t kOldParts = 16;
 constexpr size_t kWaitingMax = 16384;  // writes that wait outside the log
 constexpr size_t kWaitingBytesMax = size_t{64} << 20;
 constexpr uint32_t kNoQuorumRetryMs = 100;
