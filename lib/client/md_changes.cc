@@ -63,10 +63,14 @@ struct Attempt : std::enable_shared_from_this<Attempt> {
     if (at >= list.size()) return wait();
     const auto left = deadline - c->now();
     if (left <= base::Duration::zero()) return out_of_time();
+    // One that hangs leaves the others their share of the time; it may be at it yet.
+    const auto share = at + 1 < list.size()
+                           ? std::min<base::Duration>(left / static_cast<int64_t>(list.size() - at), kMdAttempt)
+                           : left + std::chrono::seconds(1);
     const auto to = list[at++];
     // The server must not outlive the client's patience by much: what it answers later nobody hears.
     request.deadline_ms = static_cast<uint32_t>(std::max<int64_t>(1, base::to_ms(left)));
-    c->call(to, "md.change", wire::encode(request), left + std::chrono::seconds(1),
+    c->call(to, "md.change", wire::encode(request), share,
             [self = shared_from_this(), to](base::Result<std::string_view> bytes) {
               const auto again = self->core.lock();
               if (!again) return;

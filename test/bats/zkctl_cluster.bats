@@ -296,3 +296,18 @@ set_rack() { zkctl cat "nodes/info/$1" | sed "s/^rack:.*/rack: $2/" | zkctl set 
   run -0 zkctl node list
   assert_line --regexp '^p4 +partd +dead'
 }
+
+# Whichever it is: the one that is asked first is among them, and stays there as long as its session does.
+@test "a metadata server that hangs takes its share of a change's time, and the change is made within it" {
+  new_table hangs --replicas 1
+  local md level=one
+  for md in m1 m2 m3; do
+    server kill "$md" --signal STOP
+    run zkctl table set hangs read_level "$level" --timeout 3s
+    server kill "$md" --signal CONT
+    assert_success
+    run -0 zkctl table show hangs --json
+    assert_equal "$(jq -r .options.read_level <<<"$output")" "$level"
+    if [ "$level" = one ]; then level=majority; else level=one; fi
+  done
+}
