@@ -12,12 +12,15 @@
 
 namespace cantle::splitter {
 
+using base::Code;
 namespace driver = proto::driver;
 
 namespace {
 
 constexpr base::Duration kProgressEvery = std::chrono::seconds(1);
 constexpr base::Duration kForEver = std::chrono::hours(24 * 365);
+constexpr base::Duration kAnswerGrace = std::chrono::seconds(2);  // for the answer that says that the time is over
+constexpr base::Duration kSaySlow = std::chrono::seconds(2);
 
 // What is said on stderr while one waits: a line when the reason changes, and how far the filling is.
 class Progress {
@@ -101,6 +104,22 @@ std::string_view to_string(DriveEnd end) {
     case DriveEnd::timed_out: return "going on";
   }
   return "?";
+}
+
+// Ctrl-C and the time limit end the waiting, not the change: a metadata server that has it may commit it yet.
+base::Result<model::MdChangeReply> commit(Cluster& cluster, const client::ChangeSpec& spec, base::Duration limit) {
+  const bool& stopped = cluster.interrupted();
+  const auto answer = std::make_shared<std::optional<base::Result<model::MdChangeReply>>>();
+  auto& loop = cluster.loop();
+  io::Timer slow(loop, [&] {
+    std::fprintf(stderr, "waiting for a majority of the metadata servers of table %s (zkctl md list shows them)\n",
+                 spec.table.c_str());
+  });
+  slow.start(kSaySlow);
+  cluster.md().change(spec, limit, [answer](base::Result<model::MdChangeReply> r) { *answer = std::move(r); });
+  loop.run_for(limit + kAnswerGrace, [&] { return stopped || answer->has_value(); });
+  if (answer->has_value()) return std::move(**answer);
+  return base::fail(Code::outcome_unknown, stopped ? "interrupted" : "no answer in time");
 }
 
 base::Result<Driven> drive(Cluster& cluster, const std::string& table, proto::OpKind kind,

@@ -22,6 +22,9 @@ struct Driven {
   std::string reason;
   double seconds = 0;
 };
+constexpr base::Duration kChangeTimeout = std::chrono::seconds(20);
+// A change, once. Ctrl-C and the limit end the waiting: outcome_unknown.
+base::Result<model::MdChangeReply> commit(Cluster& cluster, const client::ChangeSpec& spec, base::Duration limit);
 // Until the operation ends, the timeout, or SIGINT or SIGTERM, which detach: it goes on without us.
 base::Result<Driven> drive(Cluster& cluster, const std::string& table, proto::OpKind kind,
                            const model::AttemptId& attempt, const DriveOptions& options);

@@ -61,11 +61,12 @@ int main(int argc, char** argv) {
   apply->add_option("file", f.file, "The plan; - for stdin")->required();
   add_following(apply, f);
   apply->footer("example: splitter apply FILE");
-  auto* merge = app.add_subcommand("merge", "Merge two neighbours on the same servers, and wait until it is done");
+  auto* merge = app.add_subcommand("merge", "Merge two neighbours, and wait until it is done");
   merge->add_option("table", m.table, "Table")->required();
   merge->add_option("low", m.low, "One of the two: an id, at least four digits of one, a region number, or key:KEY")
       ->required();
-  merge->add_option("high", m.high, "The other one")->required();
+  merge->add_option("high", m.high, "The other one; moved first to the servers of the first, where they differ")
+      ->required();
   add_following(merge, m);
   merge->footer("Ctrl-C detaches: the merge goes on.\nexample: splitter merge packages key:libc6 key:libm");
   auto* status = app.add_subcommand("status", "List the splits and merges in progress, and whom they wait for");

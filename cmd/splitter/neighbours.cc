@@ -15,12 +15,6 @@ std::string name_of(const Partition& p) {
   return "partition " + to_string(p.id).substr(0, 8) + " (region " + to_string(p.region) + ")";
 }
 
-std::string servers_of(const Partition& p) {
-  std::string text;
-  for (const auto& a : p.assignments) text += (text.empty() ? "" : ",") + a.server.name;
-  return text;
-}
-
 base::Status check_still(const Partition& p) {
   if (p.merge)
     return base::fail(Code::conflict, name_of(p) + " is being merged already, attempt " + to_string(p.merge->attempt) +
@@ -33,22 +27,6 @@ base::Status check_still(const Partition& p) {
   if (model::being_filled(p))
     return base::fail(Code::conflict, "a replica of " + name_of(p) + " is being filled; merge it when that is done");
   return base::ok();
-}
-
-base::Status check_same_servers(const model::Metadata& map, const Partition& low, const Partition& high) {
-  const auto stands = [](const Partition& p) {
-    return [&p](const model::Assignment& a) { return model::find_assignment(p, a.server) != nullptr; };
-  };
-  if (std::all_of(low.assignments.begin(), low.assignments.end(), stands(high))) return base::ok();
-  const auto only = [&](const Partition& p, const Partition& other) {
-    return std::find_if_not(p.assignments.begin(), p.assignments.end(), stands(other))->server.name;
-  };
-  return base::fail(Code::conflict, name_of(low) + " is on " + servers_of(low) + " and " + name_of(high) + " on " +
-                                        servers_of(high) +
-                                        ": only what stands on the same servers can be merged; move replicas first "
-                                        "(zkctl node replace " +
-                                        only(high, low) + " " + only(low, high) + " --table " + map.name +
-                                        " moves all that " + only(high, low) + " has of the table)");
 }
 
 base::Status check_there(Cluster& cluster, const Partition& p) {
@@ -68,20 +46,28 @@ base::Result<MergePlan> make_merge(Cluster& cluster, const MergeFlags& flags) {
   TRY_ASSIGN(const auto* low, find_partition(*map, flags.low));
   TRY_ASSIGN(const auto* high, find_partition(*map, flags.high));
   if (low == high) return base::fail(Code::invalid, "both words name " + name_of(*low));
+  const auto *stays = low, *moved = high;
   if (low->interval.begin > high->interval.begin) std::swap(low, high);
   if (low->interval.end != high->interval.begin)
     return base::fail(Code::invalid, name_of(*low) + ", " + to_string(low->interval) + ", and " + name_of(*high) +
                                          ", " + to_string(high->interval) + ", are no neighbours");
   TRY(check_still(*low));
   TRY(check_still(*high));
-  TRY(check_same_servers(*map, *low, *high));
+  std::vector<model::ServerId> servers;
+  for (const auto& a : stays->assignments) servers.push_back(a.server);
+  const auto moves = moves_to(*moved, servers);
   TRY(check_there(cluster, *low));
+  if (!moves.empty()) TRY(check_there(cluster, *high));
+  TRY(check_moves(cluster, moves));
   base::SystemRandom random;
   return MergePlan{map->name,
                    map->txnid,
                    map->txnseq,
                    {low->interval.begin, high->interval.end},
-                   model::draw_merge(*low, *high, random)};
+                   model::draw_merge(*low, *high, random),
+                   moved->id,
+                   servers,
+                   moves};
 }
 
 }  // namespace cantle::splitter

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "cmd/splitter/cluster.h"
+#include "cmd/splitter/moves.h"
 #include "cmd/splitter/point.h"
 #include "lib/model/operation.h"
 
@@ -14,7 +15,7 @@ struct MergeFlags : FollowFlags {
 };
 
 // The merge as it would be committed: checked as far as it can be checked before. Refusals
-//   conflict   one of the two is being reshaped or filled, they stand on different servers, too few of these are there
+//   conflict   one of the two is being reshaped or filled, too few of their servers are there
 //   invalid    they are not neighbours
 struct MergePlan {
   std::string table;
@@ -22,6 +23,10 @@ struct MergePlan {
   model::TxnSeq base_txnseq;
   model::Interval interval;  // of the target
   model::ops::MergePartitions merge;
+  // Where they stand on different servers: the partition that was named second is moved first, to those of the other.
+  model::PartitionId moved;
+  std::vector<model::ServerId> servers;
+  std::vector<Move> moves;
 };
 base::Result<MergePlan> make_merge(Cluster& cluster, const MergeFlags& flags);
 

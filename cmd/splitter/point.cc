@@ -4,6 +4,7 @@
 #include <set>
 #include <utility>
 
+#include "cmd/splitter/moves.h"
 #include "lib/base/bytes.h"
 #include "lib/base/random.h"
 #include "lib/model/record.h"
@@ -193,7 +194,21 @@ base::Status check_servers(Cluster& cluster, const model::Metadata& map, const m
   return model::validate_racks(&map, next, racks);
 }
 
-base::Result<client::SplitPlan> make_plan(Cluster& cluster, const SplitFlags& flags) {
+namespace {
+
+// Servers of the parent, those that are wanted in their slots.
+std::vector<ServerId> in_place(const model::Partition& parent, const std::vector<ServerId>& wanted) {
+  std::vector<ServerId> rest, servers;
+  for (const auto& a : parent.assignments)
+    if (std::find(wanted.begin(), wanted.end(), a.server) == wanted.end()) rest.push_back(a.server);
+  auto next = rest.begin();
+  for (const auto& server : wanted) servers.push_back(find_assignment(parent, server) != nullptr ? server : *next++);
+  return servers;
+}
+
+}  // namespace
+
+base::Result<SplitMade> make_plan(Cluster& cluster, const SplitFlags& flags) {
   TRY_ASSIGN(const auto map, cluster.map(flags.table));
   TRY_ASSIGN(const auto* parent, find_partition(*map, flags.partition));
   TRY(check_parent(*parent));
@@ -201,14 +216,26 @@ base::Result<client::SplitPlan> make_plan(Cluster& cluster, const SplitFlags& fl
   TRY_ASSIGN(const auto high, servers_of("--high", flags.high, map->replicas));
   TRY_ASSIGN(auto point, choose_point(cluster, flags, *map, *parent));
   base::SystemRandom random;
-  client::SplitPlan plan;
+  SplitMade made;
+  auto& plan = made.plan;
   plan.table = map->name;
   plan.table_uuid = map->table;
   plan.base = map->txnid;
   plan.base_txnseq = map->txnseq;
   plan.split = model::draw_split(*parent, std::move(point), low, high, random);
-  TRY(check_servers(cluster, *map, *parent, plan.split));
-  return plan;
+  if (map->replication == model::Replication::push) {
+    TRY(check_servers(cluster, *map, *parent, plan.split));
+    return made;
+  }
+  // What would be refused of a push table is refused before anything is begun.
+  auto as_push = *map;
+  as_push.replication = model::Replication::push;
+  TRY(check_servers(cluster, as_push, *parent, plan.split));
+  if (!moves_to(*parent, low).empty()) made.low = low;
+  if (!moves_to(*parent, high).empty()) made.high = high;
+  const auto here = [&](const auto& wanted) { return wanted.empty() ? wanted : in_place(*parent, wanted); };
+  plan.split = model::draw_split(*parent, plan.split.point, here(low), here(high), random);
+  return made;
 }
 
 }  // namespace cantle::splitter

@@ -27,7 +27,13 @@ struct SplitFlags : FollowFlags {
 // The split as it would be committed: checked as far as it can be checked before. Refusals
 //   conflict   the partition is being split or moved, a server is not there
 //   invalid    the point is not inside; the partition cannot be split, with the reason (S50)
-base::Result<client::SplitPlan> make_plan(Cluster& cluster, const SplitFlags& flags);
+// The children of a quorum table begin where their parent stands; those that are to be elsewhere are moved when it is
+// split, and until then stand in the same slots as far as they can.
+struct SplitMade {
+  client::SplitPlan plan;
+  std::vector<model::ServerId> low, high;  // where they are moved; empty: nowhere
+};
+base::Result<SplitMade> make_plan(Cluster& cluster, const SplitFlags& flags);
 // Of a plan that was made earlier: are the servers there?
 base::Status check_servers(Cluster& cluster, const model::Metadata& map, const model::Partition& parent,
                            const model::ops::SplitPartition& split);

@@ -7,12 +7,12 @@
 #include <iterator>
 
 #include "cmd/splitter/drive.h"
+#include "cmd/splitter/moves.h"
 #include "lib/base/bytes.h"
 #include "lib/daemon/duration.h"
 #include "lib/daemon/exit.h"
 #include "lib/daemon/json.h"
 #include "lib/daemon/output.h"
-#include "lib/io/timer.h"
 #include "lib/proto/merge_driver.h"
 #include "lib/proto/split_driver.h"
 
@@ -24,18 +24,21 @@ using daemon::Format;
 
 namespace {
 
-constexpr base::Duration kChangeTimeout = std::chrono::seconds(20), kChangeTimeoutMin = std::chrono::milliseconds(100);
-constexpr base::Duration kAnswerGrace = std::chrono::seconds(2);  // for the answer that says that the time is over
-constexpr base::Duration kSaySlow = std::chrono::seconds(2);
+constexpr base::Duration kChangeTimeoutMin = std::chrono::milliseconds(100);
 
 // --- What is printed -----------------------------------------------------------------------------------
 
 using Members = std::vector<std::pair<std::string, Cell>>;
 
-std::string servers_text(const model::ops::NewChild& child) {
+std::string servers_text(const std::vector<model::ServerId>& servers) {
   std::string text;
-  for (const auto& a : child.assignments) text += (text.empty() ? "" : ",") + a.server.name;
+  for (const auto& s : servers) text += (text.empty() ? "" : ",") + s.name;
   return text;
+}
+std::string servers_text(const model::ops::NewChild& child) {
+  std::vector<model::ServerId> servers;
+  for (const auto& a : child.assignments) servers.push_back(a.server);
+  return servers_text(servers);
 }
 
 Members about(const client::SplitPlan& plan) {
@@ -59,7 +62,8 @@ Members about(const MergePlan& plan) {
           {"target", to_string(plan.merge.target.id)},
           {"begin", daemon::Bytes{plan.interval.begin}},
           {"end", daemon::Bytes{plan.interval.end}},
-          {"servers", servers_text(plan.merge.target)},
+          {"servers", servers_text(plan.servers)},
+          {"moves", plan.moves.empty() ? Cell(daemon::Missing{}) : Cell(to_string(plan.moves))},
           {"base_txnid", to_string(plan.base)},
           {"base_txnseq", plan.base_txnseq.value}};
 }
@@ -113,21 +117,6 @@ base::Result<int> report(const daemon::GlobalFlags& global, Members members, con
 
 // --- Beginning -----------------------------------------------------------------------------------------
 
-// Ctrl-C and the time limit end the waiting, not the change: a metadata server that has it may commit it yet.
-base::Result<model::MdChangeReply> commit(Cluster& cluster, const client::ChangeSpec& spec, base::Duration limit) {
-  const bool& stopped = cluster.interrupted();
-  const auto answer = std::make_shared<std::optional<base::Result<model::MdChangeReply>>>();
-  auto& loop = cluster.loop();
-  io::Timer slow(loop, [&] {
-    say("waiting for a majority of the metadata servers of table %s (zkctl md list shows them)\n", spec.table);
-  });
-  slow.start(kSaySlow);
-  cluster.md().change(spec, limit, [answer](base::Result<model::MdChangeReply> r) { *answer = std::move(r); });
-  loop.run_for(limit + kAnswerGrace, [&] { return stopped || answer->has_value(); });
-  if (answer->has_value()) return std::move(**answer);
-  return base::fail(Code::outcome_unknown, stopped ? "interrupted" : "no answer in time");
-}
-
 base::Result<int> begin(Cluster& cluster, const FollowFlags& flags, const Planned& plan) {
   const std::string attempt = to_string(plan.attempt);
   client::ChangeSpec spec;
@@ -156,6 +145,17 @@ base::Result<int> begin(Cluster& cluster, const FollowFlags& flags, const Planne
   return report(cluster.flags(), plan.about, driven, attempt, plan.kind);
 }
 
+// Replicas that are to be moved before a merge or after a split, which is `what`. Nothing: they were.
+base::Result<std::optional<int>> moved(Cluster& cluster, const std::string& table, const model::PartitionId& partition,
+                                       const std::vector<model::ServerId>& servers, const FollowFlags& flags,
+                                       const char* what) {
+  TRY_ASSIGN(const auto driven, move_replicas(cluster, table, partition, servers, flags));
+  if (driven.end == DriveEnd::done) return std::nullopt;
+  if (driven.end == DriveEnd::failed || driven.end == DriveEnd::aborted)
+    return base::fail(Code::unavailable, "a replica was not moved: " + driven.reason);
+  say("the move goes on by itself; %s\n", what);
+  return daemon::kExitTemporary;
+}
 base::Result<model::AttemptId> parse_attempt(const std::string& text) {
   auto id = model::parse_id<model::AttemptId>(text);
   if (!id)
@@ -263,7 +263,11 @@ base::Result<proto::World> world_of(Cluster& cluster, const std::string& table, 
 base::Result<int> plan(const daemon::GlobalFlags& global, const SplitFlags& flags) {
   Cluster cluster(global);
   TRY(cluster.connect());
-  TRY_ASSIGN(const auto made, make_plan(cluster, flags));
+  TRY_ASSIGN(const auto both, make_plan(cluster, flags));
+  if (!both.low.empty() || !both.high.empty())
+    return base::fail(Code::conflict,
+                      "children of a quorum table are moved when it is split: splitter split does both");
+  const auto& made = both.plan;
   if (global.format == Format::json)
     daemon::print_object(global.format, about(made));
   else
@@ -278,18 +282,45 @@ base::Result<int> split(const daemon::GlobalFlags& global, const SplitFlags& fla
   Cluster cluster(global);
   TRY(cluster.connect());
   TRY_ASSIGN(const auto made, make_plan(cluster, flags));
-  if (!flags.dry_run) return begin(cluster, flags, planned(made, false));
-  daemon::print_object(global.format, about(made));
-  return daemon::kExitDone;
+  auto plan = planned(made.plan, false);
+  for (const auto& [name, servers] : {std::pair("low_moved_to", made.low), std::pair("high_moved_to", made.high)})
+    if (!servers.empty()) plan.about.emplace_back(name, servers_text(servers));
+  if (flags.dry_run) {
+    daemon::print_object(global.format, plan.about);
+    return daemon::kExitDone;
+  }
+  if (flags.no_wait && !(made.low.empty() && made.high.empty()))
+    return base::fail(Code::usage, "with --no-wait nobody would move the children");
+  TRY_ASSIGN(const int exit, begin(cluster, flags, plan));
+  for (const auto& [child, servers] :
+       {std::pair(made.plan.split.low.id, made.low), std::pair(made.plan.split.high.id, made.high)}) {
+    if (exit != daemon::kExitDone || servers.empty()) continue;
+    TRY_ASSIGN(const auto stopped, moved(cluster, made.plan.table, child, servers, flags,
+                                         "it is split, and the rest stays where it is (zkctl node replace moves it)"));
+    if (stopped) return *stopped;
+  }
+  return exit;
 }
 
 base::Result<int> merge(const daemon::GlobalFlags& global, const MergeFlags& flags) {
   Cluster cluster(global);
   TRY(cluster.connect());
-  TRY_ASSIGN(const auto made, make_merge(cluster, flags));
-  if (!flags.dry_run) return begin(cluster, flags, planned(made));
-  daemon::print_object(global.format, about(made));
-  return daemon::kExitDone;
+  TRY_ASSIGN(auto made, make_merge(cluster, flags));
+  if (flags.dry_run) {
+    daemon::print_object(global.format, about(made));
+    return daemon::kExitDone;
+  }
+  if (!made.moves.empty()) {
+    if (flags.no_wait)
+      return base::fail(Code::usage, "with --no-wait nobody would move replicas first: " + to_string(made.moves));
+    TRY_ASSIGN(const auto exit, moved(cluster, made.table, made.moved, made.servers, flags,
+                                      "the merge is not begun: the same command goes on from there"));
+    if (exit) return *exit;
+    TRY_ASSIGN(made, make_merge(cluster, flags));
+    if (!made.moves.empty())
+      return base::fail(Code::conflict, "somebody else moves them meanwhile: " + to_string(made.moves));
+  }
+  return begin(cluster, flags, planned(made));
 }
 
 base::Result<int> apply(const daemon::GlobalFlags& global, const SplitFlags& flags) {

@@ -18,7 +18,7 @@ middle() { partc scan q --limit 21 -o name | tail -n 1; }
 partitions() { zkctl cat q --json | jq -r '.partitions | length'; }
 # neighbours: the partitions that hold the first and the last key.
 neighbours() { printf 'key:%s key:%s' "$(partc scan q --limit 1 -o name)" "$(partc scan q --reverse --limit 1 -o name)"; }
-nothing_going_on() { [ -z "$(splitter status q -o name)" ]; }
+nothing_going_on() { [ -z "$(splitter status "${1:-q}" -o name)" ]; }
 all_led() {
   zkctl tree q --json |
     jq -e '[.tables[0].regions[] | select(.state == "active") | .government.leader | type == "string"] | all' >/dev/null
@@ -161,6 +161,32 @@ merge_all() {
   run -0 partc put q c 1 --timeout 20s
   run -0 partc get q x
   assert_output 3
+  wait_for 30 clean
+}
+
+@test "neighbours on different servers are merged where the first one stands" {
+  cluster_up --servers 5 --mdservers 1
+  local table
+  for table in q p; do
+    zkctl table create $table --keyspace range --replication "$([ $table = q ] && echo quorum || echo push)" --replicas 3 \
+      --servers p1,p2,p3 >/dev/null
+    for k in a b x y; do run -0 partc put $table $k "of $k" --timeout 20s; done
+  done
+  run -0 splitter split q 1 --at m --low p4,p5,p3 --timeout 60s
+  run -0 splitter split p 1 --at m --low p4,p5,p3 --timeout 60s
+  for table in q p; do
+    wait_for 30 nothing_going_on $table
+    run -0 splitter merge $table key:b key:y --dry-run --json
+    assert_equal "$(jq -r .moves <<<"$output")" "p1 -> p4, p2 -> p5"
+    run -64 splitter merge $table key:b key:y --no-wait
+    run -0 splitter merge $table key:b key:y --timeout 60s
+    run -0 jq -r '[.partitions[] | [.assignments[].server] | sort | join(",")] | join(" ")' <(zkctl cat $table --json)
+    assert_output "p3,p4,p5"
+    for k in a b x y; do
+      run -0 partc get $table $k --timeout 20s
+      assert_output "of $k"
+    done
+  done
   wait_for 30 clean
 }
 

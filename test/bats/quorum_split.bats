@@ -208,9 +208,21 @@ reports_a_cut() { zkctl cat distribution/1_q/regions/1/government | grep -q '^cu
   assert_equal "$(partc route q -o name | wc -l)" 5
 }
 
-@test "children elsewhere are refused by name" {
+@test "children of a quorum table go to other servers once they are split" {
   cluster_up --servers 4 --mdservers 1
   zkctl table create q --keyspace range --replication quorum --replicas 3 --servers p1,p2,p3 >/dev/null
-  run ! splitter split q 1 --at m --low p1,p2,p4
-  assert_output --partial "move it first"
+  for k in a b x y; do run -0 partc put q $k "of $k" --timeout 20s; done
+  run ! splitter plan q 1 --at m --low p4,p2,p3
+  assert_output --partial "splitter split does both"
+  run -64 splitter split q 1 --at m --low p4,p2,p3 --no-wait
+  run ! splitter split q 1 --at m --low p5,p2,p3
+  assert_output --partial "p5 is not there"
+  run -0 splitter split q 1 --at m --low p4,p2,p3 --high p1,p3,p2 --timeout 60s
+  run -0 jq -r '[.partitions[] | [.assignments[].server] | join(",")] | join(" ")' <(zkctl cat q --json)
+  assert_output "p4,p2,p3 p1,p3,p2"
+  for k in a b x y; do
+    run -0 partc get q $k --timeout 20s
+    assert_output "of $k"
+  done
+  run -0 zkctl fsck
 }
