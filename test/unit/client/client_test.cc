@@ -125,6 +125,42 @@ TEST_F(ClientTest, a_session_tells_what_it_was_told_and_a_key_that_was_not_there
   EXPECT_EQ(tokens, (std::vector<std::optional<uint64_t>>{7, 7, 9, 12}));
 }
 
+// Its log begins behind both: the larger one says it.
+TEST_F(ClientTest, a_session_token_of_either_of_two_that_were_merged_is_one_of_what_they_became) {
+  const auto id = [](uint8_t n) { return *model::PartitionId::from_bytes(std::string(16, static_cast<char>(n))); };
+  const auto quorum = [&](uint64_t txnseq, const std::vector<std::string>& borders, uint8_t first, auto change) {
+    auto map = std::make_shared<model::Metadata>(*quorum_map_of(txnseq, borders));
+    std::vector<model::Partition> all(map->partitions.begin(), map->partitions.end());
+    for (auto& p : all) {
+      p.id = id(first++);
+      change(p);
+    }
+    map->partitions = model::Partitions(std::move(all));
+    return map;
+  };
+  const auto serve = [&](const MapPtr& map) {
+    cluster.maps.push_back(map);
+    cluster.served_txnseq = map->txnseq.value;
+  };
+  std::vector<std::optional<uint64_t>> tokens;
+  cluster.on_get = [&](const model::GetRequest& r) { tokens.push_back(r.session); };
+  const auto session_get = [&](const std::string& key) {
+    return await<model::GetReply>(
+        loop, 20s, [&](Done<model::GetReply> d) { client().get("t", key, {.level = model::Level::session}, d); });
+  };
+  cluster.maps = {quorum(5, {"", "m"}, 1, [](auto&) {})};
+  cluster.lsn = 7;
+  EXPECT_TRUE(put("a", "1"));
+  cluster.lsn = 12;
+  EXPECT_TRUE(put("x", "1"));
+  cluster.lsn = 13;
+  const auto merged = [&](model::Partition& p) { p.parent = id(1), p.parent_high = id(2); };
+  serve(quorum(7, {""}, 3, merged));
+  EXPECT_TRUE(session_get("a"));
+  EXPECT_TRUE(session_get("x"));
+  EXPECT_EQ(tokens, (std::vector<std::optional<uint64_t>>{12, 13}));
+}
+
 TEST_F(ClientTest, an_old_map_is_replaced_when_a_server_says_so) {
   EXPECT_TRUE(put("a", "1"));
   cluster.maps.push_back(map_of(7, {"", "m"}));
