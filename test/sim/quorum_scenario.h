@@ -103,6 +103,15 @@ class QuorumScenario : public testing::Test {
     if (!found || !*found || (*found)->deleted) return std::nullopt;
     return std::string((*found)->value);
   }
+  // Not by wait(): a read has the store end its view with the turn, which is an event at the same time, and with a read
+  // after each event time would stand still.
+  bool shows(const QuorumHost& host, const std::string& key, const std::string& value, Duration within) {
+    for (const auto end = world.scheduler.now() + within; read(host, key) != value;) {
+      if (world.scheduler.now() >= end) return false;
+      world.scheduler.run_for(1ms);
+    }
+    return true;
+  }
   QuorumHost* new_leader() {
     QuorumHost* now = nullptr;
     EXPECT_TRUE(world.wait(

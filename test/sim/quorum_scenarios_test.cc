@@ -16,7 +16,7 @@ TEST_F(QuorumScenario, sim_s23_what_is_sent_again_after_a_failover_is_done_once)
   Answer lost;
   world.network.cut(leader->id.name, "c0");  // the answer
   send(*leader, write, &lost);
-  ASSERT_TRUE(world.wait([&] { return read(*leader, "n9") == "12"; }, 2s));
+  ASSERT_TRUE(shows(*leader, "n9", "12", 2s));
   world.kill(*leader);
   auto* next = new_leader();
   ASSERT_NE(next, nullptr);
@@ -335,7 +335,7 @@ TEST_F(QuorumScenario, r16_what_a_damaged_log_lacks_comes_from_another) {
   ASSERT_TRUE(world.wait([&] { return log()->whole; }, 2s)) << world.describe();
   EXPECT_EQ(damaged->mended, 1U);
   EXPECT_EQ(damaged->rebuilt, 0U);
-  ASSERT_TRUE(world.wait([&] { return read(*damaged, "k9") == "the damaged value"; }, 5s));
+  ASSERT_TRUE(shows(*damaged, "k9", "the damaged value", 5s));
   EXPECT_EQ(read(*damaged, "n9"), "5");
 }
 
@@ -383,8 +383,7 @@ TEST_F(QuorumScenario, r16_no_replica_is_whole_and_together_they_have_everything
   ASSERT_TRUE(world.wait([&] { return world.leader(0) != nullptr && world.leader(0)->node; }, 5s)) << world.describe();
   for (const auto& host : world.hosts) {
     EXPECT_EQ(host->rebuilt, 0U);
-    for (size_t i = 0; i < values.size(); ++i)
-      ASSERT_TRUE(world.wait([&] { return read(*host, "k" + std::to_string(7 + i)) == values[i]; }, 5s));
+    for (size_t i = 0; i < values.size(); ++i) ASSERT_TRUE(shows(*host, "k" + std::to_string(7 + i), values[i], 5s));
     EXPECT_EQ(host->mended, 1U);
   }
 }
