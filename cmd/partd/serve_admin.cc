@@ -218,6 +218,7 @@ model::StatusReply Service::status(const std::string& table) {
               {"index_free_bytes", store.index.free_bytes},
               {"applied_records", store.applied_records},
               {"lost_places", store.lost_places},
+              {"journal_end_left_bytes", engine_->report().left_bytes},
               {"mended_blocks", store.mended_blocks},
               {"tail_bytes", store.tail_bytes},
               {"cut_blocks", store.cut_blocks},

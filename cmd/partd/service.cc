@@ -100,6 +100,7 @@ base::Status Service::open_store() {
              {"records", report.records},
              {"torn_bytes", report.torn_bytes},
              {"damaged", report.damaged.size()},
+             {"left_bytes", report.left_bytes},
              {"ms", base::to_ms(loop_.refresh_now() - began)}});
   engine_->on_fatal([this](const base::Error& error) { fail(base::Error(error).wrap("the store failed")); });
   engine_->on_read_only([this](bool read_only, const std::string& reason) {

@@ -162,6 +162,9 @@ struct RecoveryReport {
   uint64_t frames = 0, records = 0, bytes = 0;  // replayed
   uint64_t torn_bytes = 0;                      // cut from the tail, zeroed and synced
   std::vector<DamagedPlace> damaged;
+  // Of a damaged end of the journal, which is neither in the trash, for want of room, nor written over: the journal
+  // goes on behind it.
+  uint64_t left_bytes = 0;
   base::Duration took{};
 };
 

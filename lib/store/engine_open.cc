@@ -136,7 +136,7 @@ class Replay {
   void doubt(Log& log, uint64_t sequence);
   base::Status settle();
   base::Status doubt_parents(WriteTxn& txn);
-  base::Status keep_lost_end(const JournalPosition& end);
+  base::Status keep_lost_end(JournalPosition& end);
   base::Status remember(const JournalPosition& end);
   JournalScan scan();
   JournalPosition start_of_scan() const;
@@ -213,14 +213,27 @@ base::Status Replay::run() {
   return ok();
 }
 
-// No peer need have what the end of a journal on every replica was, and its bytes are about to be written over.
-base::Status Replay::keep_lost_end(const JournalPosition& end) {
+// No peer need have what the end of a journal on every replica was, and its bytes are about to be written over. S65: a
+// full disk is no reason not to start, nor to write over them.
+base::Status Replay::keep_lost_end(JournalPosition& end) {
   if (e_.report.damaged.empty() || !is_lost_end(e_.report.damaged.back(), end)) return ok();
   if (MUTANT("damaged_end_not_kept")) return ok();
   auto kept = keep_lost_tail(e_.parts.disk, e_.report.damaged.back().from, e_.config.segment_bytes,
                              e_.config.group_bytes_max, e_.parts.clock.wall_ms());
-  if (!kept) return base::fail(std::move(kept).error().wrap("keeping the damaged end of the journal in the trash"));
-  if (!kept->empty()) base::log(base::Level::warn, "journal-end-kept", {{"file", *kept}});
+  if (kept && !kept->empty()) base::log(base::Level::warn, "journal-end-kept", {{"file", *kept}});
+  if (kept) return ok();
+  if (kept.error().code != Code::no_space)
+    return base::fail(std::move(kept).error().wrap("keeping the damaged end of the journal in the trash"));
+  TRY_ASSIGN(const auto behind,
+             behind_lost_tail(e_.parts.disk, end, e_.config.segment_bytes, e_.config.group_bytes_max));
+  const uint64_t segments = behind.segment - end.segment;
+  e_.report.left_bytes = segments * e_.config.segment_bytes + behind.offset - end.offset;
+  base::log(base::Level::error, "journal-end-left",
+            {{"segment", end.segment},
+             {"offset", end.offset},
+             {"bytes", e_.report.left_bytes},
+             {"why", "the trash has no room for the damaged end of the journal: " + to_string(kept.error())}});
+  end = behind;
   return ok();
 }
 

@@ -197,9 +197,21 @@ base::Result<std::string> keep_lost_tail(Disk& disk, const JournalPosition& end,
   std::string path = std::string(kTrashDir) + "/" + std::string(kLostPrefix);
   for (const uint64_t n : {end.segment, end.offset, end.sequence}) path += std::to_string(n) + "-";
   path += std::to_string(now) + std::string(kLostEnd);
-  TRY(disk.write_whole(path, bytes));
+  if (auto kept = disk.write_whole(path, bytes); !kept) {
+    (void)disk.remove(path + ".new");  // what of it was written takes the room of others
+    return base::fail(std::move(kept).error());
+  }
   CRASH_POINT("recovery.end_kept");
   return path;
+}
+
+base::Result<JournalPosition> behind_lost_tail(Disk& disk, const JournalPosition& end, uint64_t segment_bytes,
+                                               uint64_t group_bytes_max) {
+  TRY_ASSIGN(const auto here, bytes_at(disk, end.segment, end.offset, segment_bytes, group_bytes_max));
+  TRY_ASSIGN(const auto next, bytes_at(disk, end.segment + 1, 0, segment_bytes, group_bytes_max));
+  const auto aligned = [](uint64_t offset) { return (offset + kFrameAlign - 1) / kFrameAlign * kFrameAlign; };
+  if (!next.empty()) return JournalPosition{end.segment + 1, aligned(next.size()), end.sequence};
+  return JournalPosition{end.segment, aligned(end.offset + here.size()), end.sequence};
 }
 
 base::Result<Tail> finish_tail(Disk& disk, const JournalPosition& end, uint64_t segment_bytes,

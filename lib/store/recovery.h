@@ -6,7 +6,8 @@
 //   * damage, if a good frame of a later sync group follows: that group was written only after this place
 //     had been synced; or if the place is known to have been durable (a root, the index). It is reported
 //     and passed over, never cut (S62). A block whose header is readable is passed over alone; where not even that is
-//     known of the last one, what stands there goes to the trash (keep_lost_tail);
+//     known of the last one, what stands there goes to the trash (keep_lost_tail), or where that has no room stays,
+//     and the journal goes on behind it (behind_lost_tail);
 //   * else the torn tail of the last group: nobody was told of it. finish_tail() zeroes it.
 //
 // Threads: any; blocking.
@@ -51,9 +52,13 @@ base::Result<JournalPosition> scan_journal(Disk& disk, const JournalScan& scan);
 
 // What stands at the end of a journal whose end is damaged, though it had been durable: into the trash, as it lies
 // there, before finish_tail() writes over it. The path; empty: nothing stands there. no_space: nothing was written
-// over.
+// over, nor is anything of it in the trash.
 base::Result<std::string> keep_lost_tail(Disk& disk, const JournalPosition& end, uint64_t segment_bytes,
                                          uint64_t group_bytes_max, base::WallMs now);
+// The first place behind what stands there, of the same sequence. A journal that goes on there leaves it as it lies
+// (S65): once a frame is behind it, it is a damaged place like any other, and until then its damaged end.
+base::Result<JournalPosition> behind_lost_tail(Disk& disk, const JournalPosition& end, uint64_t segment_bytes,
+                                               uint64_t group_bytes_max);
 
 struct Tail {
   std::shared_ptr<File> file, ready;  // of the end's segment; of the one after it, if it is usable

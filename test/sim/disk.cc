@@ -46,6 +46,8 @@ class SimFile final : public store::File {
     size_t total = 0;
     for (auto part : parts) total += part.size();
     if (!alive()) return dead();
+    if (const auto& full = medium_.faults_.full_below; !full.empty() && path_.starts_with(full))
+      return base::fail(Code::no_space, "simulated disk full");
     size_t allowed = total;
     const bool last = !process_.effect();
     if (last) allowed = medium_.scheduler_.random().below(total + 1);

@@ -54,6 +54,7 @@ class Medium {
     double fail_sync = 0;           // fdatasync returns EIO
     double power_at_sync = 0;       // the power fails in the middle of a sync, once: what was to be synced is torn
     uint64_t bytes_max = 64 << 20;  // pages that files may have; past it no_space
+    std::string full_below = {};    // no_space for files whose path begins so
   };
   explicit Medium(Scheduler& scheduler, std::string host) : scheduler_(scheduler), host_(std::move(host)) {}
   Medium(const Medium&) = delete;

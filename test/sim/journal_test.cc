@@ -75,6 +75,7 @@ class JournalWorld {
   // A life up to the moment of its death; false: it did not come so far.
   bool live() {
     process_.restart();
+    if (flips_) medium_.faults().full_below = scheduler_.random().chance(0.4) ? store::kTrashDir : "";  // S65
     life_ = std::make_unique<Life>(medium_, process_, times_, index_);
     if (const auto opened = open(); !opened) {
       if (process_.alive()) fail("it does not start: " + to_string(opened.error()));

@@ -195,6 +195,72 @@ TEST(Recovery, a_damaged_end_is_in_the_trash_before_anything_is_written_over_it)
   }
 }
 
+// S65: no room for the trash is no reason not to start, nor to write over what is in no other place. The journal goes
+// on behind it, and once there is room, it may lie there like any other damage, or go to the trash.
+TEST(Recovery, s65_a_damaged_end_that_the_trash_has_no_room_for_stays_and_the_journal_goes_on_behind_it) {
+  Store s;
+  ASSERT_TRUE(s.open());
+  ASSERT_TRUE(s.create(1, 1));
+  ASSERT_TRUE(s.write(1, "before", "the damage"));
+  const auto before = s.engine->status().head;
+  ASSERT_TRUE(s.write(1, "a", "the only copy"));
+  const auto after = s.engine->status().head;
+  s.kill();
+  s.disk.bytes(kSegment)[before.offset + 4] ^= 1;
+  s.disk.files.find(kSegment)->second->synced = s.disk.bytes(kSegment);
+  const auto lies = s.disk.bytes(kSegment).substr(before.offset, after.offset - before.offset);
+  const auto there = [&] { return s.disk.bytes(kSegment).substr(before.offset, lies.size()) == lies; };
+  s.disk.on_write = [](std::string_view path) {
+    return path.starts_with(kTrashDir) ? base::Status(base::fail(base::Code::no_space, "full")) : base::ok();
+  };
+  Rows expected{{"before", "the damage"}};
+  for (int round = 0; round < 4; round++) {
+    ASSERT_TRUE(s.open()) << round;
+    EXPECT_EQ(s.engine->report().damaged.size(), 1U);
+    EXPECT_EQ(s.engine->report().left_bytes, round < 2 ? after.offset - before.offset : 0U)
+        << "an end, and then a place";
+    EXPECT_FALSE(s.engine->find(partition(1))->whole);
+    EXPECT_TRUE(there());
+    EXPECT_EQ(s.all(1), expected);
+    EXPECT_TRUE(s.disk.list(kTrashDir)->empty()) << s.disk.list(kTrashDir)->front();
+    if (round > 0) {
+      expected["round"] = std::to_string(round);
+      ASSERT_TRUE(s.write(1, "round", expected["round"]));
+      EXPECT_GT(s.engine->status().head.offset, after.offset);
+    }
+    s.kill();
+    s.disk.crash();
+  }
+  s.disk.on_write = [](std::string_view) { return base::ok(); };
+  ASSERT_TRUE(s.open());
+  EXPECT_EQ(s.all(1), expected);
+  EXPECT_TRUE(there());
+}
+
+// The same without a write behind it: when there is room, it goes to the trash after all.
+TEST(Recovery, s65_a_damaged_end_that_was_left_goes_to_the_trash_at_the_next_start_with_room) {
+  Store s;
+  ASSERT_TRUE(s.open());
+  ASSERT_TRUE(s.create(1, 1));
+  const auto before = s.engine->status().head;
+  ASSERT_TRUE(s.write(1, "a", "the only copy"));
+  s.kill();
+  s.disk.bytes(kSegment)[before.offset + 4] ^= 1;
+  s.disk.files.find(kSegment)->second->synced = s.disk.bytes(kSegment);
+  for (const bool room : {false, true}) {
+    s.disk.on_write = [room](std::string_view path) {
+      const bool full = !room && path.starts_with(kTrashDir);
+      return full ? base::Status(base::fail(base::Code::no_space, "full")) : base::ok();
+    };
+    ASSERT_TRUE(s.open());
+    EXPECT_EQ(s.engine->report().left_bytes == 0, room);
+    EXPECT_EQ(s.disk.list(kTrashDir)->size(), room ? 1U : 0U);
+    EXPECT_EQ(s.disk.bytes(kSegment)[before.offset] == 0, room) << "the first byte of a frame is never zero";
+    s.kill();
+    s.disk.crash();
+  }
+}
+
 // What one group can reach is looked through and made zeros, and no more; unless it is known that more was durable.
 TEST(Recovery, behind_the_end_it_reads_as_far_as_one_group_goes_unless_something_is_missing) {
   constexpr uint64_t kReach = (64 << 10) + framed_size(model::kBlockMax);
