@@ -17,6 +17,13 @@ const EndedPartition* find_ended(const Metadata& metadata, const PartitionId& id
   return nullptr;
 }
 
+EndedTenure find_ended(const Metadata& metadata, const AssignmentId& id) {
+  for (const auto& e : metadata.ended)
+    for (const auto& a : e.parent_assignments)
+      if (a.id == id) return {&e, &a};
+  return {};
+}
+
 const EndedPartition* find_parent(const Metadata& metadata, const PartitionId& child) {
   for (const auto& e : metadata.ended)
     if (!e.was_merged() && (e.low == child || e.high == child)) return &e;

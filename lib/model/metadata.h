@@ -46,6 +46,12 @@ struct Metadata {
 };
 
 const EndedPartition* find_ended(const Metadata& metadata, const PartitionId& id);
+// A tenure of a partition that has ended; nulls: none, or forgotten.
+struct EndedTenure {
+  const EndedPartition* partition = nullptr;
+  const Assignment* assignment = nullptr;
+};
+EndedTenure find_ended(const Metadata& metadata, const AssignmentId& id);
 // The one that was split into `child` and others; null: none, or forgotten.
 const EndedPartition* find_parent(const Metadata& metadata, const PartitionId& child);
 // Those that were merged into `target`, the lower one first; fewer than two: it was not made so, or this was forgotten.

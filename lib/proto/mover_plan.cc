@@ -14,17 +14,6 @@ namespace {
 
 constexpr size_t kAncestorsMax = 4;  // beyond that a position is found again by offering digests
 
-struct EndedTenure {
-  const model::EndedPartition* partition = nullptr;
-  const Assignment* assignment = nullptr;
-};
-EndedTenure find_ended(const model::Metadata& map, const AssignmentId& id) {
-  for (const auto& e : map.ended)
-    for (const auto& a : e.parent_assignments)
-      if (a.id == id) return {&e, &a};
-  return {};
-}
-
 // The tenures whose log the one of `id` is, itself first: a child's is that of its parent on the same server. A merge's
 // target has another one. What a parent that METADATA has forgotten came from is not looked at: it may be a merge.
 std::vector<AssignmentId> log_line(const model::Metadata& map, AssignmentId id, AssignmentId source, bool by_merge) {
@@ -47,7 +36,7 @@ std::vector<AssignmentId> target_line(const model::Metadata& map, const model::P
   auto at = partition;
   auto source = a.source;
   while (!source.none() && line.size() < kAncestorsMax) {
-    EndedTenure from = find_ended(map, source);
+    auto from = find_ended(map, source);
     if (const auto both = model::find_merged(map, at); by_merge || !both.empty()) {
       from = {};
       for (const auto* e : both)

@@ -250,23 +250,11 @@ bool PushServer::Impl::make_copy(Table& t, const PartitionId& id, model::Region 
   return true;
 }
 
-namespace {
-
-// Of a partition that has ended.
-const model::Assignment* ended_assignment(const model::Metadata& map, const AssignmentId& id) {
-  for (const auto& e : map.ended)
-    for (const auto& a : e.parent_assignments)
-      if (a.id == id) return &a;
-  return nullptr;
-}
-
-}  // namespace
-
 // The child of a copy that the store could not make before it was split.
 bool PushServer::Impl::goes_on_from_unmade(const Table& t, const model::Assignment& a) const {
   for (AssignmentId source = a.source; !source.none();) {
     if (unmade.contains(source)) return true;
-    const auto* parent = ended_assignment(*t.map, source);
+    const auto* parent = find_ended(*t.map, source).assignment;
     if (parent == nullptr || parent->server != self.server) return false;
     source = parent->source;
   }
@@ -286,7 +274,7 @@ namespace {
 // one that came with the table, if this server was away from then on and has never acted on the table.
 bool parent_was_filled(const model::Metadata& map, AssignmentId source, bool acted) {
   while (!source.none()) {
-    const auto* parent = ended_assignment(map, source);
+    const auto* parent = find_ended(map, source).assignment;
     if (parent == nullptr) return acted;  // forgotten, which was after this server had observed that it ended
     if (model::answers_reads(parent->state)) return acted || !came_with_the_table(*parent);
     source = parent->source;
