@@ -206,6 +206,13 @@ void Quorum::perform(Drop& e) {
     loop_.defer([done, begun] { done(begun.error().code == Code::not_found ? base::ok() : begun); });
 }
 
+void Quorum::perform(Settle& e) {
+  engine_.drain([this, alive = alive_, table = e.table, txnseq = e.txnseq](const base::Status& s) {
+    if (!*alive || !s) return;
+    perform(tables_.settled(table, txnseq));
+  });
+}
+
 void Quorum::perform(PublishObserved& e) { hooks_.observed(e.table, e.txnseq); }
 void Quorum::perform(Remember& e) { hooks_.remember(e.seen); }
 void Quorum::perform(Say& e) { base::log(e.level, e.what, {{"text", e.text}}); }

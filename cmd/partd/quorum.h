@@ -197,6 +197,7 @@ class Quorum {
   void perform(proto::quorum_tables::Merge& e);
   void perform(proto::quorum_tables::SetAside& e);
   void perform(proto::quorum_tables::Drop& e);
+  void perform(proto::quorum_tables::Settle& e);
   void perform(proto::quorum_tables::PublishObserved& e);
   void perform(proto::quorum_tables::Remember& e);
   void perform(proto::quorum_tables::Say& e);

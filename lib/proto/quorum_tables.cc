@@ -150,7 +150,7 @@ void QuorumTables::arrange(Table& t, bool first, Out& out) {
                          place(c.held) + " of table " + t.name + " is in no map; it is kept and takes no part"});
     if (std::exchange(c.begun, false)) out.emplace_back(End{c.held.partition});
   }
-  drop_filled(out);
+  if (!MUTANT("aside_for_what_went_elsewhere")) drop_filled(out);
 }
 
 // Should this copy have a log that is not here? One that came with the table has none yet, unless this server has
@@ -563,7 +563,8 @@ QuorumTables::Out QuorumTables::table_dropped(const model::TableUuid& uuid) {
   return out;
 }
 
-// A split or a merge: when what it left here is divided, or filled anew, and durable. Then its parent may be forgotten.
+// A split or a merge: when what it left here is divided, or filled anew, and the index has that. Then its parent may be
+// forgotten.
 void QuorumTables::observe(Table& t, Out& out) {
   if (!t.map) return;
   if (!t.map->dropped) {
@@ -576,6 +577,10 @@ void QuorumTables::observe(Table& t, Out& out) {
       }
     }
     if (at <= t.observed_at) return;
+    if (at > t.settled && !MUTANT("observed_before_the_index")) {
+      if (at > std::exchange(t.settling, std::max(t.settling, at))) out.emplace_back(Settle{t.map->table, at});
+      return;
+    }
     t.observed_at = at;
     out.emplace_back(PublishObserved{t.name, at});
     return;
@@ -587,6 +592,15 @@ void QuorumTables::observe(Table& t, Out& out) {
   if (std::none_of(t.map->partitions.begin(), t.map->partitions.end(), mine)) return;
   t.observed = true;
   out.emplace_back(PublishObserved{t.name, t.map->txnseq});
+}
+
+QuorumTables::Out QuorumTables::settled(const model::TableUuid& table, model::TxnSeq txnseq) {
+  Out out;
+  const auto it = tables_.find(table);
+  if (it == tables_.end() || txnseq <= it->second.settled) return out;
+  it->second.settled = txnseq;
+  observe(it->second, out);
+  return out;
 }
 
 // A table is one that was acted on when all that its map asks for is durable.

@@ -24,9 +24,11 @@
 //   * One that may be among that majority, and is damaged, is set aside, too, and what it begins without a log does not
 //     vote before it is filled (R16): its word, that it has nothing, would take the place of what it counted for.
 //   * Two that were merged end the same way, together: both logs have their cuts, and the copies become the target's,
-//   or
-//     both are set aside, and the target is begun without a log. While a copy that may become a part of the target is
-//     here, no other of the target is made, so that nobody votes without a log who has one.
+//     or both are set aside, and the target is begun without a log. While a copy that may become a part of the target
+//     is here, no other of the target is made, so that nobody votes without a log who has one.
+//   * That a split or a merge was observed is said once the index has what came of it. In the journal that is one
+//     block; should it be damaged, it is done again, for as long as METADATA knows what ended (R16;
+//     QuorumJournalSplitScenario.r16_a_divide_that_is_damaged_once_nobody_knows_the_parent).
 //   * Copies go with their table (S52), and when the map has their partition without their assignment: that was taken
 //     out only after the government had said that it does not vote. What the map does not explain is kept, takes no
 //     part, and is told of.
@@ -133,6 +135,10 @@ struct Drop {
   model::AssignmentId assignment;
   std::string why;
 };  // to the trash; answered with dropped()
+struct Settle {
+  model::TableUuid table;
+  model::TxnSeq txnseq;
+};  // answered with settled(), once the index has all that was called back before
 struct PublishObserved {
   std::string table;
   model::TxnSeq txnseq;
@@ -147,8 +153,8 @@ struct Say {
 struct Exit {
   std::string text;
 };  // wrong identity: exit status 78
-using Effect = std::variant<Create, Begin, Tell, ShowReshape, End, Divide, Merge, SetAside, Drop, PublishObserved,
-                            Remember, Say, Exit>;
+using Effect = std::variant<Create, Begin, Tell, ShowReshape, End, Divide, Merge, SetAside, Drop, Settle,
+                            PublishObserved, Remember, Say, Exit>;
 using Effects = std::vector<Effect>;
 
 // Where a key's requests go.
@@ -182,6 +188,7 @@ class QuorumTables {
   // unavailable: not yet, ask again.
   Out divided(base::Instant now, const model::PartitionId& parent, const base::Status& status);
   Out merged(base::Instant now, const model::PartitionId& low, const base::Status& status);  // the same
+  Out settled(const model::TableUuid& table, model::TxnSeq txnseq);
   // The copy has all that its replica's leader had committed. Asked of those in lagging() now and then.
   Out filled(const model::PartitionId& partition);
   std::vector<model::PartitionId> lagging() const;
@@ -206,7 +213,7 @@ class QuorumTables {
     std::shared_ptr<const model::Metadata> map;
     bool dropped = false, remembered = false, observed = false;
     size_t creating = 0;  // copies
-    model::TxnSeq observed_at{};
+    model::TxnSeq observed_at{}, settling{}, settled{};
   };
   struct Copy {
     quorum_tables::Held held;

@@ -216,6 +216,12 @@ void QuorumNode::perform(proto::quorum_tables::Drop& e) {
     host_.process.post([done, begun] { done(begun.error().code == Code::not_found ? base::ok() : begun); });
 }
 
+void QuorumNode::perform(proto::quorum_tables::Settle& e) {
+  engine_->drain([this, table = e.table, txnseq = e.txnseq](const base::Status& s) {
+    if (s) perform(tables_->settled(table, txnseq));
+  });
+}
+
 void QuorumNode::perform(proto::quorum_tables::Say& e) {
   world_.scheduler.note("say", host_.id.name, e.what, e.text);
   if (e.what == "divide" || (e.what == "copy-lost" && !host_.wiped))

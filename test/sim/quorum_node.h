@@ -93,6 +93,7 @@ class QuorumNode {
   void perform(proto::quorum_tables::SetAside& e);
   void perform(proto::quorum_tables::End& e);
   void perform(proto::quorum_tables::Drop& e);
+  void perform(proto::quorum_tables::Settle& e);
   void perform(proto::quorum_tables::PublishObserved&) {}
   void perform(proto::quorum_tables::Remember& e) { host_.seen = e.seen; }
   void perform(proto::quorum_tables::Say& e);

@@ -60,7 +60,13 @@ struct Rig {
   const model::Partition& p(size_t i) const { return *map.find(i == 0 ? "a" : "z"); }
   Held held(size_t i) const { return {p(i).id, p(i).assignments[0].id, p(i).region, map.table, p(i).interval, false}; }
   void take(Effects effects) {
-    for (auto& e : effects) out.push_back(std::move(e));
+    for (auto& e : effects) {
+      const auto* settle = std::get_if<Settle>(&e);
+      if (settle != nullptr && indexed)
+        take(tables->settled(settle->table, settle->txnseq));
+      else
+        out.push_back(std::move(e));
+    }
   }
   void install() { take(tables->map_read(now, "t", std::make_shared<const Metadata>(map))); }
   void create_all() {
@@ -82,6 +88,7 @@ struct Rig {
   Instant now{1000s};
   std::optional<QuorumTables> tables;
   Effects out;
+  bool indexed = true;  // whatever is durable
 };
 
 TEST(QuorumTables, a_new_tables_copies_are_made_and_take_part_once_durable) {
@@ -520,6 +527,35 @@ TEST(QuorumTables, a_finished_split_ends_the_replica_and_divides_its_copy) {
   const auto remembered = rig.of<Remember>();
   ASSERT_FALSE(remembered.empty());
   EXPECT_EQ(remembered.back().seen.at(rig.map.table), rig.map.txnseq);
+}
+
+// Until then the journal alone says of which log the children were made (R16).
+TEST(QuorumTables, a_split_is_observed_when_the_index_has_it_in_each_life_anew) {
+  SplitRig rig;
+  rig.indexed = false;
+  rig.split_all("a", "f");
+  EXPECT_TRUE(rig.of<Settle>().empty());
+  rig.take(rig.tables->divided(rig.now, rig.parent.id, base::ok()));
+  const auto first = rig.of<Settle>();
+  ASSERT_EQ(first.size(), 1u);
+  EXPECT_EQ(first[0].txnseq, rig.map.txnseq);
+  // Another one meanwhile: the answer to the first says nothing of it.
+  rig.split_all("z", "t");
+  rig.take(rig.tables->divided(rig.now, rig.parent.id, base::ok()));
+  const auto second = rig.of<Settle>();
+  ASSERT_EQ(second.size(), 1u);
+  rig.take(rig.tables->settled(rig.map.table, first[0].txnseq));
+  EXPECT_TRUE(rig.of<PublishObserved>().empty());
+  rig.take(rig.tables->settled(rig.map.table, second[0].txnseq));
+  EXPECT_EQ(rig.of<PublishObserved>().size(), 1u);
+  EXPECT_TRUE(rig.of<Settle>().empty());
+
+  std::vector<Held> held;
+  for (const auto& p : rig.map.partitions) held.push_back(rig.copy_of(p));
+  rig.start_with(held, rig.map.txnseq);
+  rig.install();
+  EXPECT_EQ(rig.of<Settle>().size(), 1u);
+  EXPECT_TRUE(rig.of<PublishObserved>().empty());
 }
 
 // S42, S45: a server that was away through two splits of the same keys.
