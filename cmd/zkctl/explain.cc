@@ -175,7 +175,10 @@ void tell_child(Story& story, const char* name, const model::Partition& parent, 
                 const proto::World& world) {
   if (world.map->replication == model::Replication::quorum) {
     std::string line = std::string("  ") + name + " child, region " + to_string(child.region) + ": on";
-    for (const auto& a : child.assignments) line += " " + a.server.name;
+    const auto has = proto::holders_of(parent, child, world);
+    for (const auto& a : child.assignments)
+      line += " " + a.server.name +
+              (std::find(has.begin(), has.end(), a.id) != has.end() ? " (is known to have the cut)" : "");
     story.say(line + "; its log will go on from the parent's, behind the cut.");
     return;
   }

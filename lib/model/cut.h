@@ -56,8 +56,8 @@ class CutTable {
 struct CutReport {
   AttemptId attempt;
   LogPoint at;
-  // Of a merge: the servers of the voters that have the cut on disk, as far as the leader knows; in order. Each of the
-  // two cuts is on a majority, but it takes both on one server to make the target.
+  // The servers of the voters that have the cut on disk, as far as the leader knows; in order. Of a split: a majority
+  // of each child's. Of a merge: all of them, as it takes both cuts on one server to make the target.
   std::vector<ServerId> holders = {};
   CANTLE_FIELDS(attempt, at, holders)
   friend bool operator==(const CutReport&, const CutReport&) = default;

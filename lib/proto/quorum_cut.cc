@@ -14,12 +14,30 @@ namespace {
 
 constexpr Instant kNever{base::Duration::max()};
 
-bool majority_joined(const Leader& leader, const std::vector<std::vector<model::ServerId>>& children) {
+template <class Is>
+bool majority_of_each(const std::vector<std::vector<model::ServerId>>& children, Is is) {
   return std::all_of(children.begin(), children.end(), [&](const auto& servers) {
-    const auto joined =
-        std::count_if(servers.begin(), servers.end(), [&](const auto& s) { return leader.has_joined(s); });
-    return static_cast<size_t>(joined) >= model::majority(servers.size());
+    const auto those = std::count_if(servers.begin(), servers.end(), is);
+    return static_cast<size_t>(those) >= model::majority(servers.size());
   });
+}
+
+bool majority_joined(const Leader& leader, const std::vector<std::vector<model::ServerId>>& children) {
+  return majority_of_each(children, [&](const model::ServerId& s) { return leader.has_joined(s); });
+}
+
+bool on_majority(const CutReport& report, const ReshapeSeen& state) {
+  const auto& has = report.holders;
+  return majority_of_each(state.children, [&](const model::ServerId& s) {
+    return std::find(has.begin(), has.end(), s) != has.end() || MUTANT("cut_on_few");
+  });
+}
+
+void add_holders(CutReport& report, const std::vector<model::ServerId>& more) {
+  auto& has = report.holders;
+  has.insert(has.end(), more.begin(), more.end());
+  std::sort(has.begin(), has.end());
+  has.erase(std::unique(has.begin(), has.end()), has.end());
 }
 
 }  // namespace
@@ -91,15 +109,14 @@ const ReshapeSeen* Cut::known(const model::AttemptId& attempt) const {
   return seen_.attempt == attempt ? &seen_ : nullptr;
 }
 
-Cut::Report Cut::report(const Leader& leader, const model::CutMark& cut, const Report& reported) const {
-  model::CutReport say{cut.attempt, cut.at};
+// Of a split it is left as it is, once it names enough: whoever finalizes names the version of the government.
+std::optional<Cut::Report> Cut::report(const Leader& leader, const model::CutMark& cut, const Report& reported) const {
+  const auto* state = known(cut.attempt);
+  if (state == nullptr) return std::nullopt;  // whose cut it is is being asked
+  CutReport say{cut.attempt, cut.at};
   if (reported && reported->attempt == say.attempt && reported->at == say.at) say.holders = reported->holders;
-  if (const auto* state = known(cut.attempt); state != nullptr && state->merge) {
-    const auto more = leader.holders(cut.at.lsn);
-    say.holders.insert(say.holders.end(), more.begin(), more.end());
-    std::sort(say.holders.begin(), say.holders.end());
-    say.holders.erase(std::unique(say.holders.begin(), say.holders.end()), say.holders.end());
-  }
+  if (state->merge || say.holders.empty() || !on_majority(say, *state)) add_holders(say, leader.holders(cut.at.lsn));
+  if (!on_majority(say, *state)) return std::nullopt;
   return say;
 }
 

@@ -8,8 +8,11 @@
 // FINALIZE_MERGE; if METADATA shows that the attempt was aborted, the report is taken back, and then an uncut goes into
 // the log. Whoever leads with a log that ends in a cut does all this, whoever put it there.
 //
-// A merge's report also names who has the cut: a target's copy is made of two, and two majorities may have but one
-// server in common. Who has it keeps it, because it is committed: a report never names fewer than the last one did.
+// The report also names who has the cut. A child's voters are all of its servers, and the parent's are fewer after a
+// recovery without a majority (quorum_recovery.h): a cut that those have committed is reported when a majority of each
+// child's servers has it. A merge's target is made of two, and two majorities may have but one server in common: there
+// each further one is named, too. Who has the cut keeps it, because it is committed: a report never names fewer than
+// the last one did.
 //
 // Use
 //   cut.seen(state);                                   // of the installed map: a hint
@@ -25,7 +28,8 @@
 //     time nor silence leads to one.
 //   * Reported is a cut that is committed, while the log ends in it.
 //   * After kAbortAfter in which a log ends in the cut, ABORT_SPLIT or ABORT_MERGE is asked for, again and again.
-//   * A merge's report names a server only when its log has the cut, durable (S27: one that has not starts empty).
+//   * A report names a server only when its log has the cut, durable (S27: one that has not starts empty), and a
+//     majority of each child's servers, or of the target's (SimQuorum, a_cut_that_one_voter_of_one_has_ends_nothing).
 #pragma once
 
 #include <optional>
@@ -79,7 +83,7 @@ class Cut {
   std::optional<Report> care(base::Instant now, Leader& leader, const model::CutMark& cut, bool committed,
                              const Report& reported, Effects& out);
   const ReshapeSeen* known(const model::AttemptId& attempt) const;
-  Report report(const Leader& leader, const model::CutMark& cut, const Report& reported) const;
+  std::optional<Report> report(const Leader& leader, const model::CutMark& cut, const Report& reported) const;
 
   ReshapeSeen seen_;
   Read read_;

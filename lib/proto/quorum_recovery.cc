@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "lib/base/testing.h"
 #include "lib/proto/quorum_log.h"
 
 namespace cantle::proto {
@@ -70,7 +71,7 @@ RecoveryView view_of(const model::Metadata& map, const model::Partition& partiti
   view.table_uuid = map.table;
   view.partition = partition.id;
   view.region = partition.region;
-  view.txnseq = partition.min_txnseq;
+  view.txnseq = MUTANT("recovered_by_a_later_map") ? map.txnseq : partition.min_txnseq;
   for (const auto& a : partition.assignments) view.assigned.push_back({a.slot, a.server, a.id});
   return view;
 }

@@ -76,6 +76,19 @@ std::vector<model::AssignmentId> ready_of(const model::Partition& parent, const 
   return ready;
 }
 
+std::vector<model::AssignmentId> holders_of(const model::Partition& parent, const model::Child& child,
+                                            const World& world) {
+  std::vector<model::AssignmentId> out;
+  const auto seen = world.governments.find(parent.id);
+  if (seen == world.governments.end() || !seen->second.government.cut) return out;
+  const auto& cut = *seen->second.government.cut;
+  if (cut.attempt != parent.split->attempt && !MUTANT("cut_of_any_attempt")) return out;
+  for (const auto& a : child.assignments)
+    if (std::find(cut.holders.begin(), cut.holders.end(), a.server) != cut.holders.end() || MUTANT("cut_on_few"))
+      out.push_back(a.id);
+  return out;
+}
+
 DriverBase::Decision SplitDriver::decide(const World& world) {
   const model::Partition* parent = splitting(*world.map, attempt_);
   if (parent == nullptr) return decide_ended(*world.map);
@@ -112,8 +125,14 @@ DriverBase::Decision SplitDriver::decide_quorum(const model::Partition& parent, 
     return leader != nullptr ? wait_briefly("the parent's leader has not cut its log yet", {leader->server})
                              : wait_briefly("the parent has no leader");
   model::ops::FinalizeSplit finalize{parent.id, attempt_, {}};
-  for (const auto* child : {&split.low, &split.high})
-    for (const auto& a : child->assignments) finalize.ready.push_back(a.id);
+  std::set<ServerId> without;
+  for (const auto* child : {&split.low, &split.high}) {
+    const auto has = holders_of(parent, *child, world);
+    if (!majority_ready(*child, has)) add_unready(*child, has, &without);
+    finalize.ready.insert(finalize.ready.end(), has.begin(), has.end());
+  }
+  if (!without.empty())
+    return wait_briefly("no majority of a child's servers has the cut yet", {without.begin(), without.end()});
   finalize.cut = model::ops::FinalCut{cut->at, government.epoch, seen->second.version};
   return submit(std::move(finalize));
 }

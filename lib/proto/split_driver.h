@@ -8,8 +8,9 @@
 //    where it stands and is ready when its server has observed the split; one without is ready when its server
 //    had it marked AVAILABLE.
 // Of a quorum table there is no barrier, as one log takes all writes: INITIALIZE at once, upon which the parent's
-// leader cuts; FINALIZE_SPLIT when the parent's government reports the cut of this attempt, and only while it still
-// does: the operation names the version of the government in which it did.
+// leader cuts; FINALIZE_SPLIT when the parent's government reports the cut of this attempt on a majority of each
+// child's servers, and only while it still does: the operation names the version of the government in which it did.
+// That the parent has committed it is not enough: after a recovery without a majority one voter of one did.
 //
 // 3. AbortAsked before FINALIZE is committed: ABORT_SPLIT. It needs no server of the children (S60).
 //
@@ -45,5 +46,9 @@ std::vector<model::ServerId> split_barrier_waits_for(const model::Partition& par
 // Child assignments that have everything.
 std::vector<model::AssignmentId> ready_of(const model::Partition& parent, const model::Child& child,
                                           const World& world);
+
+// Of a quorum table: child assignments whose servers have the cut, as the parent's government reports it.
+std::vector<model::AssignmentId> holders_of(const model::Partition& parent, const model::Child& child,
+                                            const World& world);
 
 }  // namespace cantle::proto

@@ -1,8 +1,9 @@
 // The cut of a split in a quorum table (design/reshape.md, "Split", 3 to 5): the leader of the parent appends a cut and
 // parks writes, and reads once the cut is committed; FINALIZE_SPLIT makes the children; ABORT_SPLIT, seen in METADATA,
-// lets a leader append an uncut. Three replicas of the parent, with elections at any time; a child either on the same
-// servers or on one other, a learner of the parent until then. What is in a log is durable here, and who seals has
-// voted: election_test.cc has the rest. The parent's replicas go on after FINALIZE as if they had not heard of it.
+// lets a leader append an uncut. Three replicas of the parent, with elections at any time, or one that alone votes
+// since a recovery; a child either on the same servers, where any two elect, or on one other, a learner of the parent
+// until then. What is in a log is durable here, and who seals has voted: election_test.cc has the rest. The parent's
+// replicas go on after FINALIZE as if they had not heard of it.
 #include <gtest/gtest.h>
 
 #include <bit>
@@ -55,6 +56,7 @@ struct Bounds {
   bool remote = true;             // the child is on another server
   bool reads = true;              // of the parent's leader
   bool third_government = false;  // is where it begins
+  int voters = kReplicas;         // of the parent: the first ones
   size_t states = 25'000'000;
 };
 
@@ -87,6 +89,7 @@ uint8_t writes_in(const uint8_t* log, int n) {
 struct Model {
   Broken broken;
   Bounds bounds;
+  int majority() const { return bounds.voters / 2 + 1; }
   using Out = Explorer<State>::Out;
 
   static void step_down(Replica& r) {
@@ -160,7 +163,8 @@ struct Model {
   void commit(const State& here, int i, Out& out) const {
     const auto& r = here.replicas[i];
     for (uint8_t n = r.length; n > r.committed && epoch_of(r.log[n - 1]) == r.leads; n--) {
-      if (std::count_if(r.acked, r.acked + kReplicas, [&](uint8_t acked) { return acked >= n; }) < kMajority) continue;
+      if (std::count_if(r.acked, r.acked + bounds.voters, [&](uint8_t acked) { return acked >= n; }) < majority())
+        continue;
       const auto action = name_of(i) + " commits up to " + std::to_string(n);
       State s = here;
       s.acknowledged |= writes_in(r.log, n);
@@ -177,10 +181,10 @@ struct Model {
   // Under its lease, which a majority that has not sealed may have granted.
   void read(const State& here, int i, Out& out) const {
     const auto& r = here.replicas[i];
-    const auto unsealed = std::count_if(here.replicas, here.replicas + kReplicas,
+    const auto unsealed = std::count_if(here.replicas, here.replicas + bounds.voters,
                                         [&](const Replica& other) { return other.promise <= r.leads; });
     const bool parked = is_parked(r) && open_cut(r) < r.committed && broken != Broken::reads_not_parked;
-    if (bounds.reads && r.serves != 0 && unsealed >= kMajority && !parked && here.child_wrote != 0)
+    if (bounds.reads && r.serves != 0 && unsealed >= majority() && !parked && here.child_wrote != 0)
       out.violation(name_of(i) + " answers a read", "the child has acknowledged a newer write");
   }
 
@@ -196,17 +200,17 @@ struct Model {
   void elect(const State& here, int i, Out& out) const {
     const auto next = static_cast<uint8_t>(here.epoch + 1);
     const auto& r = here.replicas[i];
-    if (here.epoch == bounds.epochs) return;
+    if (here.epoch == bounds.epochs || i >= bounds.voters) return;
     if (r.promise < next) {
       State s = here;
       s.replicas[i].promise = next;
       step_down(s.replicas[i]);
       out.go(s, name_of(i) + " seals " + std::to_string(next));
     }
-    const auto below = std::count_if(here.replicas, here.replicas + kReplicas, [&](const Replica& other) {
+    const auto below = std::count_if(here.replicas, here.replicas + bounds.voters, [&](const Replica& other) {
       return other.promise == next && position(other) <= position(r);
     });
-    if (r.promise != next || below < kMajority || r.length == kLogMax) return;
+    if (r.promise != next || below < majority() || r.length == kLogMax) return;
     State s = here;
     s.epoch++;
     lead(s, i);
@@ -237,12 +241,14 @@ struct Model {
     if (here.reported != cut && broken != Broken::finalize_uncommitted) return;
     const auto has = [&](const auto& r) { return index_of(r, cut) >= 0; };
     const auto* holder = std::find_if(here.replicas, here.replicas + kReplicas, has);
-    const bool level =
-        bounds.remote ? has(here.child) : std::count_if(here.replicas, here.replicas + kReplicas, has) >= kMajority;
+    const bool elects_with_it = std::count_if(here.replicas, here.replicas + kReplicas, has) >= kMajority;
+    const bool level = bounds.remote ? has(here.child) : elects_with_it;
     if (!level && broken != Broken::child_not_level) return;
     State s = here;
     s.split = kFinalized;
-    s.child_has = bounds.remote ? here.child.applied : writes_in(holder->log, index_of(*holder, cut));
+    s.child_has = bounds.remote     ? here.child.applied
+                  : !elects_with_it ? uint8_t{0}  // two that have nothing may
+                                    : writes_in(holder->log, index_of(*holder, cut));
     const std::string action = "FINALIZE_SPLIT is committed";
     if ((here.acknowledged & ~s.child_has) != 0)
       return out.violation(action, "an acknowledged write is not in the child");
@@ -312,10 +318,12 @@ TEST(CutModel, what_was_acknowledged_is_in_the_child_and_no_read_is_stale) {
       more ? std::vector<Bounds>{{.epochs = 3},
                                  {.attempts = 2},
                                  {.epochs = 3, .writes = 1, .attempts = 2, .remote = false},
+                                 {.epochs = 3, .remote = false, .voters = 1},
                                  {.epochs = 5, .attempts = 2, .third_government = true}}
            : std::vector<Bounds>{{},
                                  {.epochs = 3, .writes = 1},
                                  {.epochs = 3, .remote = false},
+                                 {.remote = false, .voters = 1},
                                  {.epochs = 4, .writes = 1, .attempts = 2, .third_government = true}};
   for (const auto& bounds : all_bounds) {
     const auto found = explore(Broken::nothing, bounds);
@@ -339,6 +347,7 @@ TEST(CutModel, each_rule_is_needed) {
             {.epochs = 4, .remote = false, .reads = false, .third_government = true},
             goes_on},
            {Broken::child_not_level, writes_only, lost},
+           {Broken::child_not_level, {.remote = false, .reads = false, .voters = 1}, lost},
            {Broken::cut_of_any_attempt, {.attempts = 2, .reads = false}, lost},
            {Broken::uncommitted_to_child, writes_only, "the child applied what was never committed"},
            {Broken::writes_not_parked, writes_only, lost},

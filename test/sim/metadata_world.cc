@@ -416,8 +416,10 @@ void MdWorld::lead(const model::Partition& p) {
   for (const auto* a : model::should_vote(p)) government->voters.push_back({a->slot, a->server, a->id});
   government->txnseq = p.min_txnseq;
   government->cut.reset();
-  if (p.split && p.split->phase == model::SplitPhase::filling)
+  if (p.split && p.split->phase == model::SplitPhase::filling) {
     government->cut = model::CutReport{p.split->attempt, {government->epoch, {p.split->since.value}, 7}};
+    for (const auto& v : government->voters) government->cut->holders.push_back(v.server);
+  }
   if (p.merge) {
     government->cut = model::CutReport{p.merge->attempt, {government->epoch, {p.merge->since.value}, 7}, {}};
     for (const auto& a : p.assignments) government->cut->holders.push_back(a.server);

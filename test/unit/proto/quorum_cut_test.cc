@@ -135,7 +135,7 @@ TEST_F(CutRig, reports_a_cut_when_it_is_committed) {
   leader->durable(now, out);
   think();
   ASSERT_TRUE(said);
-  EXPECT_EQ(*said, (CutReport{attempt, log.end()}));
+  EXPECT_EQ(*said, (CutReport{attempt, log.end(), {self.server}}));
 }
 
 TEST_F(CutRig, writes_wait_behind_a_cut_and_go_on_behind_the_uncut) {
@@ -209,12 +209,12 @@ class MergeCutRig : public CutRig {
     third.server.name = "p3";
     pair = {model::PartitionId::draw(random), model::PartitionId::draw(random)};
   }
+  model::Voters three() const {
+    return {
+        {0, self.server, self.assignment}, {1, second.server, second.assignment}, {2, third.server, third.assignment}};
+  }
   void lead_three(uint64_t epoch) {
-    leader = std::make_unique<Leader>(self, model::Epoch{epoch},
-                                      model::Voters{{0, self.server, self.assignment},
-                                                    {1, second.server, second.assignment},
-                                                    {2, third.server, third.assignment}},
-                                      log, *this, Pipeline::star);
+    leader = std::make_unique<Leader>(self, model::Epoch{epoch}, three(), log, *this, Pipeline::star);
     leader->begin(now, out);
     perform();
     ASSERT_NO_FATAL_FAILURE(join(second));
@@ -245,8 +245,10 @@ class MergeCutRig : public CutRig {
     perform();
     think();
   }
-  ReshapeSeen merging() const { return {true, attempt, true, {{self.server, second.server, third.server}}, pair}; }
   using Servers = std::vector<model::ServerId>;
+  Servers all() const { return {self.server, second.server, third.server}; }
+  ReshapeSeen merging() const { return {true, attempt, true, {all()}, pair}; }
+  ReshapeSeen splitting() const { return {true, attempt, true, {all(), all()}}; }
 
   model::Hop second, third;
   MergePair pair;
@@ -276,6 +278,36 @@ TEST_F(MergeCutRig, says_who_has_the_cut_of_a_merge) {
   lead_three(2);
   think();
   EXPECT_EQ(said->holders, (Servers{self.server, second.server, third.server}));
+}
+
+// After a recovery without a majority one voter commits alone; the children's voters are three.
+TEST_F(MergeCutRig, reports_a_cut_of_a_split_once_a_majority_of_each_childs_servers_has_it) {
+  lead(1);
+  leader->feed(now, {self, second, third}, out);
+  perform();
+  ASSERT_NO_FATAL_FAILURE(join(second));
+  cut.seen(splitting());
+  think();
+  answer(splitting());
+  ASSERT_TRUE(log.committed_cut());
+  EXPECT_FALSE(said);
+  leader->vote(now, three(), out);
+  perform();
+  pass(100ms);
+  EXPECT_FALSE(said);
+  acknowledge(second);
+  ASSERT_TRUE(said);
+  EXPECT_EQ(*said, (CutReport{attempt, log.end(), {self.server, second.server}}));
+  // Whoever finalizes names the version of the government: it is not written again for one more, or by another leader.
+  government = said;
+  join(third);
+  acknowledge(third);
+  EXPECT_EQ(said, government);
+  leader->stop({Code::not_leader, "another"}, out);
+  opens.clear();
+  lead_three(2);
+  think();
+  EXPECT_EQ(said, government);
 }
 
 TEST_F(MergeCutRig, asks_for_the_end_of_the_merge_and_takes_it_back_only_when_that_is_said) {

@@ -91,10 +91,15 @@ TEST(SplitDriver, a_quorum_tables_split_ends_with_the_cut_that_its_government_re
   seen.government.cut = model::CutReport{model::AttemptId::draw(w.random), at};  // of an attempt that was given up
   EXPECT_EQ(waiting(first_look(w, attempt)), "p2 ");
   seen.government.cut->attempt = attempt;
+  // After a recovery one voter of one has committed it.
+  seen.government.cut->holders = {p3};
+  EXPECT_EQ(waiting(first_look(w, attempt)), "p1 p2 ");
+  seen.government.cut->holders = {p1, p3};
   const auto effects = first_look(w, attempt);
   ASSERT_TRUE(submits(effects, "FINALIZE_SPLIT"));
   const auto& op = std::get<driver::Submit>(effects.back()).operation;
   EXPECT_EQ(std::get<model::ops::FinalizeSplit>(op).cut, (model::ops::FinalCut{at, {4}, 9}));
+  EXPECT_EQ(std::get<model::ops::FinalizeSplit>(op).ready.size(), 4U);
   w.must(op);
   EXPECT_EQ(w.map->partitions.size(), 2U);
 }
