@@ -228,6 +228,28 @@ void QuorumNode::perform(proto::quorum_tables::Say& e) {
     world_.violation(host_.id.name + " says " + e.what + ": " + e.text);
 }
 
+std::optional<model::CopyReport> QuorumNode::report(const model::PartitionId& partition) {
+  const auto* r = find(partition);
+  const auto log = r == nullptr ? std::nullopt : engine_->quorum_log(partition);
+  if (!log) return std::nullopt;
+  model::CopyReport c;
+  c.server = host_.id;
+  c.incarnation = dir_->identity().incarnation;
+  c.table = world_.map(r->partition)->table;
+  c.partition = r->id;
+  c.region = r->region;
+  c.assignment = r->assignment;
+  c.state = r->machine->status().role;
+  c.end = log->durable;
+  c.commit = std::min(log->commit, log->durable.lsn);
+  c.promised = log->promised;
+  c.highest = log->highest;
+  c.epochs = log->epochs;
+  std::erase_if(c.epochs, [&](const model::EpochStart& e) { return e.first > c.end.lsn; });
+  c.whole = log->whole;
+  return c;
+}
+
 QuorumNode::Replica* QuorumNode::find(const model::PartitionId& id) {
   const auto it = live_.find(id);
   return it == live_.end() ? nullptr : it->second;
@@ -461,7 +483,7 @@ void QuorumNode::perform(Replica& r, election::ReadGovernment& e) {
 }
 
 void QuorumNode::perform(Replica& r, election::SwapGovernment& e) {
-  world_.swapping(host_, r.partition, e.to);
+  world_.swapping(host_, r.partition, r.region, e.to);
   governments_->swap(distribution(r), r.region, e.version, e.to,
                      [this, &r, number = e.number](base::Result<int32_t> done) {
                        const election::Swapped in{number, proto::swap_result(done), done.value_or(0)};

@@ -6,6 +6,7 @@
 #include <variant>
 
 #include "lib/coord/governments.h"
+#include "lib/model/recovery.h"
 #include "lib/proto/quorum_judge.h"
 #include "lib/proto/quorum_replica.h"
 #include "lib/proto/quorum_tables.h"
@@ -37,6 +38,8 @@ class QuorumNode {
   // It has no log of that partition, and has not been filled yet.
   bool lags(const model::PartitionId& partition) const;
   store::Engine& engine() { return *engine_; }
+  // As an operator who has lost its majority asks for it (quorum.report). Nothing: no replica of it takes part here.
+  std::optional<model::CopyReport> report(const model::PartitionId& partition);
   void link_lost(const model::ServerId& server);
   void map_came(size_t partition, QuorumWorld::MapPtr map);
   void resign(size_t partition, const model::AssignmentId& successor) { hand_over(at(partition), successor); }
@@ -94,7 +97,7 @@ class QuorumNode {
   void perform(proto::quorum_tables::End& e);
   void perform(proto::quorum_tables::Drop& e);
   void perform(proto::quorum_tables::Settle& e);
-  void perform(proto::quorum_tables::PublishObserved&) {}
+  void perform(proto::quorum_tables::PublishObserved& e) { world_.observed(host_, e.table, e.txnseq); }
   void perform(proto::quorum_tables::Remember& e) { host_.seen = e.seen; }
   void perform(proto::quorum_tables::Say& e);
   void perform(proto::quorum_tables::Exit& e) { fatal(e.text); }

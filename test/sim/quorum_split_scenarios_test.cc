@@ -308,5 +308,171 @@ TEST_F(QuorumSplitScenario, sim_s42_who_was_away_divides_when_it_is_back) {
   EXPECT_FALSE(away->node->lags(high));
 }
 
+// One voter of one commits alone, since its partition was recovered. The children have three: its cut ends nothing
+// while the other two have only been believed to have it.
+TEST_F(QuorumSplitScenario, a_cut_that_one_voter_of_one_has_ends_nothing) {
+  ASSERT_TRUE(sent(*leader, incr("a", 5)));
+  ASSERT_TRUE(world.recover(0, root));
+  QuorumHost* alone = nullptr;
+  ASSERT_TRUE(world.wait([&] { return (alone = world.leader(root)) != nullptr; }, 15s)) << world.describe();
+  ASSERT_TRUE(sent(*alone, incr("a", 1)));
+  begin_split("m");
+  ASSERT_TRUE(world.wait([&] { return parent()->split->phase == model::SplitPhase::filling; }, 2s));
+  for (const auto& host : world.hosts) world.start(*host);
+  const auto joined = [&] {
+    const auto peers = alone->node->replica(root)->status().peers;
+    return std::all_of(peers.begin(), peers.end(),
+                       [](const auto& p) { return p.state == proto::quorum::Leader::PeerState::joined; });
+  };
+  ASSERT_TRUE(world.wait(joined, 5s)) << world.describe();
+  cut_off(*alone);
+  ASSERT_TRUE(world.wait([&] { return alone->node->replica(root)->cut().has_value(); }, 500ms)) << world.describe();
+  world.scheduler.run_for(400ms);
+  EXPECT_FALSE(is_split());
+  world.kill(*alone);
+  world.network.heal();
+  world.scheduler.run_for(3s);
+  world.start(*alone);
+  ASSERT_TRUE(world.wait([&] { return served(); }, 15s)) << world.describe();
+  const auto again = sent_to_leader("a", incr("a", 1));
+  ASSERT_TRUE(again);
+  EXPECT_EQ(again->outcome.value, 7);
+}
+
+// R16: what is damaged is in the journal alone, if nobody sees to it that the index has it.
+class QuorumJournalSplitScenario : public QuorumSplitScenario {
+ protected:
+  QuorumJournalSplitScenario() { world.engine.overlay_age = 20s; }
+};
+
+// Once each server has said that it has observed the split, METADATA forgets the parent, and nothing says any more of
+// whose log the children were made. Should the block be damaged then that says it here, the index has to know.
+TEST_F(QuorumJournalSplitScenario, r16_a_divide_that_is_damaged_once_nobody_knows_the_parent) {
+  ASSERT_TRUE(sent(*leader, incr("a", 5)));
+  begin_split("m, where it is divided");
+  ASSERT_TRUE(world.wait([&] { return is_split() && served() && map()->ended.empty(); }, 10s)) << world.describe();
+  auto& damaged = *followers().first;
+  world.kill(damaged);
+  world.scheduler.run_for(1ms);
+  ASSERT_TRUE(damaged.medium.flip_text("journal/0", "m, where it is divided"));
+  world.start(damaged);
+  const auto has_all = [&] {
+    return damaged.node && std::all_of(map()->partitions.begin(), map()->partitions.end(), [&](const auto& p) {
+             const auto log = damaged.node->engine().quorum_log(p.id);
+             return log && log->whole;
+           });
+  };
+  ASSERT_TRUE(world.wait(has_all, 10s)) << world.describe();
+  const auto again = sent_to_leader("a", incr("a", 1));
+  ASSERT_TRUE(again);
+  EXPECT_EQ(again->outcome.value, 6);
+}
+
+// R16, with one that never had the cut, and the third away: what is found damaged had the cut, and was counted for it.
+class QuorumDamagedSplitScenario : public QuorumSplitScenario {
+ protected:
+  QuorumDamagedSplitScenario() { world.engine.overlay_age = 2s; }  // what is damaged is in the journal alone
+  void SetUp() override {
+    QuorumSplitScenario::SetUp();
+    std::tie(damaged, away) = followers();
+    ASSERT_TRUE(sent(*leader, incr("a", 5)));
+    ASSERT_TRUE(sent(*leader, put("x1", "the damaged value")));
+    world.kill(*away);
+    cut_and_hold("m");
+    world.scheduler.run_for(20ms);
+    world.kill(*damaged);
+    world.scheduler.run_for(1ms);
+  }
+  void end_and_lose_the_third() {
+    world.hold_drivers(false);
+    ASSERT_TRUE(world.wait([&] { return is_split(); }, 1s)) << world.describe();
+    world.kill(*leader);
+    world.start(*away);
+    world.start(*damaged);
+    world.scheduler.run_for(6s);
+    for (const auto& p : map()->partitions) EXPECT_EQ(world.leader(p.id), nullptr) << world.describe();
+    world.start(*leader);
+    ASSERT_TRUE(world.wait([&] { return served(); }, 15s)) << world.describe();
+    const auto again = sent_to_leader("a", incr("a", 1));
+    ASSERT_TRUE(again);
+    EXPECT_EQ(again->outcome.value, 6);
+    const auto votes = [&] {
+      return std::all_of(map()->partitions.begin(), map()->partitions.end(), [&](const auto& p) {
+        const auto log = damaged->node->engine().quorum_log(p.id);
+        return log && log->whole && log->end.lsn.value != 0;
+      });
+    };
+    ASSERT_TRUE(world.wait(votes, 10s)) << world.describe();
+  }
+  QuorumHost *damaged = nullptr, *away = nullptr;
+};
+
+TEST_F(QuorumDamagedSplitScenario, r16_who_counted_for_a_cut_and_is_damaged_before_it_does_not_vote_empty) {
+  ASSERT_TRUE(damaged->medium.flip_text("journal/0", "the damaged value"));
+  ASSERT_NO_FATAL_FAILURE(end_and_lose_the_third());
+}
+
+TEST_F(QuorumDamagedSplitScenario, r16_whose_cut_itself_is_damaged_does_not_vote_empty) {
+  ASSERT_TRUE(damaged->medium.flip_text("journal/0", model::cut_payload(reported()->attempt)));
+  ASSERT_NO_FATAL_FAILURE(end_and_lose_the_third());
+}
+
+// It dies again and again while it begins the children: they are as doubtful in each of its lives.
+TEST_F(QuorumDamagedSplitScenario, r16_who_is_damaged_does_not_vote_empty_in_any_later_life) {
+  ASSERT_TRUE(damaged->medium.flip_text("journal/0", "the damaged value"));
+  world.hold_drivers(false);
+  ASSERT_TRUE(world.wait([&] { return is_split(); }, 1s)) << world.describe();
+  world.kill(*leader);
+  world.start(*damaged);
+  for (uint64_t effects = 1; effects < 12; ++effects) {
+    damaged->process.arm_crash(effects);
+    world.wait([&] { return !damaged->process.alive(); }, 300ms);
+    world.start(*damaged);
+  }
+  damaged->process.arm_crash(0);
+  world.start(*damaged);
+  ASSERT_NO_FATAL_FAILURE(end_and_lose_the_third());
+}
+
+// Servers that have no replica stand by.
+class QuorumSplitMoveScenario : public QuorumSplitScenario {
+ protected:
+  static QuorumChaos with_spare() {
+    auto c = quiet();
+    c.spares = 1;
+    return c;
+  }
+  QuorumSplitMoveScenario() : QuorumSplitScenario(with_spare()) {}
+  void replace_everywhere(const QuorumHost& from, const QuorumHost& to) {
+    for (size_t i = 0; i < map()->partitions.size(); ++i) {
+      const auto id = map()->partitions[i].id;
+      ASSERT_FALSE(world.replace(0, id, from.id, to.id, true).none());
+      ASSERT_TRUE(world.wait([&] { return map()->find(id)->moves.empty(); }, 10s)) << world.describe();
+      EXPECT_EQ(find_assignment(*map()->find(id), from.id), nullptr);
+    }
+  }
+};
+
+// Invariant 7: what it waits for is whole on others now, and it should not have it.
+TEST_F(QuorumSplitMoveScenario, a_parent_aside_is_given_up_when_its_children_went_elsewhere) {
+  ASSERT_TRUE(sent(*leader, put("x1", "1")));
+  QuorumHost* away = nullptr;
+  for (const auto& host : world.hosts)
+    if (host.get() != leader && world.holds(*host, 0)) away = host.get();
+  auto& spare = *world.hosts.back();
+  world.kill(*away);
+  begin_split("m");
+  ASSERT_TRUE(world.wait([&] { return is_split() && served(); }, 10s)) << world.describe();
+  cut_off(*away);
+  world.start(*away);
+  const auto lags = [&] {
+    return std::all_of(map()->partitions.begin(), map()->partitions.end(),
+                       [&](const auto& p) { return away->node && away->node->lags(p.id); });
+  };
+  ASSERT_TRUE(world.wait(lags, 3s)) << world.describe();
+  ASSERT_NO_FATAL_FAILURE(replace_everywhere(*away, spare));
+  EXPECT_TRUE(world.wait([&] { return away->node->engine().tenures().empty(); }, 5s));
+}
+
 }  // namespace
 }  // namespace cantle::sim

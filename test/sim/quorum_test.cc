@@ -25,6 +25,12 @@ Verdict run_quorum_merges(uint64_t seed) {
   return w.run();
 }
 
+Verdict run_quorum_splits_and_moves(uint64_t seed) {
+  base::SeededRandom random(seed * 47 + 13);
+  QuorumWorld w(seed, QuorumChaos::draw_splits_and_moves(random));
+  return w.run();
+}
+
 namespace {
 
 // Little of the log is kept, so that who was away for a moment, or is new, needs a snapshot.
@@ -55,6 +61,7 @@ Verdict run_damaged_world(uint64_t seed) {
 const Simulation quorum("quorum", run_quorum_world);
 const Simulation splits("quorum_splits", run_quorum_splits);
 const Simulation merges("quorum_merges", run_quorum_merges);
+const Simulation splits_and_moves("quorum_splits_and_moves", run_quorum_splits_and_moves);
 
 // Nothing goes wrong but that servers hear late of what became of a partition: a former leader goes on with its lease.
 Verdict run_late_maps(uint64_t seed) {
@@ -74,6 +81,9 @@ TEST(SimQuorum, who_has_not_heard_of_a_split_answers_nothing_that_is_old) {
 
 TEST(SimQuorum, nothing_is_lost_by_splits_whatever_goes_wrong) { run_seeds("quorum_splits", 300, run_quorum_splits); }
 TEST(SimQuorum, nothing_is_lost_by_merges_whatever_goes_wrong) { run_seeds("quorum_merges", 300, run_quorum_merges); }
+TEST(SimQuorum, nothing_is_lost_by_splits_and_moves_whatever_goes_wrong) {
+  run_seeds("quorum_splits_and_moves", 300, run_quorum_splits_and_moves);
+}
 const Simulation damaged("quorum_damaged", run_damaged_world);
 const Simulation forgetful("quorum_forgets", run_forgetful_world);
 

@@ -70,6 +70,24 @@ QuorumChaos QuorumChaos::draw_merges(base::Random& random) {
   return c;
 }
 
+// Whoever falls behind a split may be replaced before it is filled, be damaged, or be one of three that vote where one
+// did.
+QuorumChaos QuorumChaos::draw_splits_and_moves(base::Random& random) {
+  auto c = draw_merges(random);
+  c.splits = c.moves = true;
+  c.merges = random.chance(0.4);
+  if (!c.merges) c.points.clear();
+  c.spares = 1 + random.below(2);
+  c.servers = 3;
+  c.partitions = 1;
+  c.kill = true;
+  const auto special = random.below(3);
+  c.flip = special == 0;
+  c.recoveries = special == 1;
+  if (c.flip) c.power = false;  // see flip()
+  return c;
+}
+
 QuorumHost::QuorumHost(Scheduler& scheduler, const std::string& name)
     : id{name},
       clock(std::make_shared<HostClock>()),
@@ -131,6 +149,7 @@ QuorumWorld::QuorumWorld(uint64_t seed, const QuorumChaos& chaos)
       create.partitions.push_back(std::move(one));
     }
     maps_.emplace_back();
+    past_.emplace_back();
     CHECK(commit(p, create));
   }
   operator_session_ = coord.open(operator_);
@@ -252,7 +271,9 @@ void QuorumWorld::check_electorate(size_t p) {
     electorate_checked_[at.id] = *text;
     const auto government = coord::parse_government(*text);
     if (!government) return violation("a government cannot be read");
-    if (government->voters.size() != chaos_.servers) violation("a government has too few voters, or too many");
+    const bool some = recovered_.contains(at.id) && !government->voters.empty();
+    if (government->voters.size() > chaos_.servers || (!some && government->voters.size() < chaos_.servers))
+      violation("a government has too few voters, or too many");
     for (const auto& v : government->voters)
       if (find_assignment(at, v.assignment) == nullptr)
         violation(v.server.name + " votes, and METADATA does not know it (S61)");
@@ -265,7 +286,7 @@ void QuorumWorld::committed(const QuorumHost& host, size_t partition, const mode
 }
 
 void QuorumWorld::acknowledged(const QuorumHost& host, size_t partition, const model::PartitionId& id, model::Lsn lsn) {
-  const auto* e = model::find_ended(*maps_[partition], id);
+  const auto* e = model::find_ended(past_[partition], id);
   if (e != nullptr && e->cut && lsn > e->cut->at.lsn)
     violation(host.id.name + " acknowledges a write at LSN " + to_string(lsn) + " of a partition that ended at " +
               to_string(e->cut->at.lsn) + " (S43)");
@@ -346,6 +367,14 @@ void QuorumWorld::strike() {
                                                         : model::AssignmentId{});
     });
   if (chaos_.flip) strikes.emplace_back([&] { flip(); });
+  if (chaos_.recoveries && random_.chance(0.5))
+    strikes.emplace_back([&] {
+      if (!recover(0, at.id)) return;
+      for (auto& host : hosts)
+        scheduler.after(some(1500ms), [this, h = host.get()] {
+          if (striking_) start(*h);
+        });
+    });
   // Somebody who is down comes up in the end, or nothing goes on.
   strikes.emplace_back([&] { start(*hosts[random_.below(hosts.size())]); });
   strikes[random_.below(strikes.size())]();
@@ -359,8 +388,9 @@ void QuorumWorld::flip() {
     if (!damaged_->process.alive() || !damaged_->node) return;
     for (const auto& map : maps_)
       for (const auto& at : map->partitions) {
+        if (find_assignment(at, damaged_->id) == nullptr) continue;
         const auto log = damaged_->node->engine().quorum_log(at.id);
-        if (log && !log->whole) return;
+        if (!log || !log->whole || damaged_->node->lags(at.id)) return;
       }
   }
   auto& host = *hosts[random_.below(hosts.size())];
@@ -435,6 +465,8 @@ void QuorumWorld::finish() {
       violation("a partition is not led, or what was begun with it does not end, though the faults have stopped:" +
                 describe());
   if (!violation_.empty()) return;
+  if (!wait([&] { return all_vote(); }, kSettles))
+    return violation("a partition does not get its voters back after a recovery:" + describe());
   // Clients get through, each with an answer that says ok.
   const auto from = operations_.size();
   const bool through = wait(
@@ -449,9 +481,11 @@ void QuorumWorld::finish() {
   if (!through) return violation("writes do not go through after the faults:" + describe());
   asking_ = false;
   scheduler.run_for(kCopiesWithin + 100ms);
+  if (!wait([&] { return !left_behind(); }, kSettles)) return violation(*left_behind() + describe());
   for (size_t p = 0; p < maps_.size() && violation_.empty(); ++p) {
     std::vector<QuorumLedger::Leaf> leaves;
-    for (const auto& leaf : maps_[p]->partitions)
+    const auto map = maps_[p];  // what ended may still be forgotten meanwhile
+    for (const auto& leaf : map->partitions)
       if (violation_.empty()) compare(p, leaf, leaves);
     if (!violation_.empty()) return;
     if (const auto fault = ledger.check(p, leaves)) return violation("partition " + std::to_string(p) + ": " + *fault);
@@ -462,6 +496,28 @@ void QuorumWorld::finish() {
         return violation("other records of " + to_string(leaf.interval) + " are held than its log leads to");
   }
   if (violation_.empty()) check_history();
+}
+
+bool QuorumWorld::all_vote() const {
+  for (size_t p = 0; p < maps_.size(); ++p)
+    for (const auto& at : maps_[p]->partitions)
+      if (government(p, at.region)->voters.size() < chaos_.servers) return false;
+  return true;
+}
+
+// Every copy that is here is one that the map names, or says nothing of any more: that is kept, and told of.
+std::optional<std::string> QuorumWorld::left_behind() const {
+  for (const auto& host : hosts) {
+    if (!host->process.alive() || !host->node) return host->id.name + " is dead";
+    for (const auto& t : host->node->engine().tenures()) {
+      const auto* at = maps_[*find(t.table)]->find(t.id.partition);
+      if (at != nullptr && find_assignment(*at, t.id.assignment) != nullptr) continue;
+      if (at == nullptr && find_ended(*maps_[*find(t.table)], t.id.partition) == nullptr) continue;
+      return host->id.name + " keeps a copy of partition " + to_string(t.id.partition) +
+             " for ever that METADATA does not name" + (t.state == store::TenureState::aside ? ", aside" : "");
+    }
+  }
+  return std::nullopt;
 }
 
 // All replicas have the same log and the same records; but for those that have no log of it.
@@ -494,8 +550,8 @@ void QuorumWorld::compare(size_t p, const model::Partition& at, std::vector<Quor
   QuorumLedger::Leaf leaf{at.id, at.interval, first.node->replica(at.id)->log().end(), {}, {}};
   std::vector<model::PartitionId> made{at.id};
   for (size_t i = 0; i < made.size(); ++i) {
-    auto parents = find_merged(*maps_[p], made[i]);
-    if (const auto* e = find_parent(*maps_[p], made[i])) parents.push_back(e);
+    auto parents = find_merged(past_[p], made[i]);
+    if (const auto* e = find_parent(past_[p], made[i])) parents.push_back(e);
     for (const auto* e : parents) {
       leaf.ancestors.emplace_back(e->id, e->cut->at);
       made.push_back(e->id);

@@ -13,6 +13,8 @@
 // and that aborted.
 // Replicas are replaced by the real operations and the real driver, of which there is always one, and now and then
 // another. Servers without a replica stand by for that.
+// What a majority of a partition's voters has may be recovered onto the best of them alone, as an operator does who has
+// lost the others; these come back nevertheless. What ended is forgotten once every server has said that it may be.
 //
 // A run: set up; for a while clients work and faults strike; then the faults stop, and within a bound every partition
 // has a leader that takes writes; then all replicas hold the same.
@@ -24,8 +26,10 @@
 //   * a request has one outcome, whoever is told, and however often (S23)
 //   * nothing is acknowledged to a leader of an epoch below what the replica has sealed, in this life or another (S11)
 //   * no snapshot takes the place of a log that went further (S5)
+//   * a copy is dropped for another, or is one that METADATA names
 //   * nothing behind its cut is acknowledged by a partition that was split or merged (S43)
 // and at the end
+//   * no server has a copy that METADATA does not name, and every partition has all of its voters
 //   * each key's history is linearizable; what was acknowledged is there (S16, S18)
 //   * no session went back, whatever replica answered it (quorum_sessions.h)
 //   * logs and contents of all replicas are the same; children go on from what their parent had at the cut, and what
@@ -67,6 +71,7 @@ struct QuorumChaos {
   bool moves = false;         // replicas are replaced, and that is cancelled
   bool splits = false;        // partitions are split, and that is aborted
   bool merges = false;        // neighbours are merged, and that is aborted
+  bool recoveries = false;    // one voter goes on alone
   bool late_maps = false;     // servers hear of them up to 1.5 s late
   size_t spares = 0;          // servers that have no replica at first
   bool flip = false;          // bits in journals
@@ -79,6 +84,7 @@ struct QuorumChaos {
   static QuorumChaos draw(base::Random& random);
   static QuorumChaos draw_splits(base::Random& random);
   static QuorumChaos draw_merges(base::Random& random);
+  static QuorumChaos draw_splits_and_moves(base::Random& random);
 };
 
 class QuorumNode;
@@ -166,7 +172,14 @@ class QuorumWorld {
   std::optional<size_t> find(const model::TableUuid& table) const;
   bool holds(const QuorumHost& host, size_t at) const { return find_assignment(partition(at), host.id) != nullptr; }
   base::Status commit(size_t partition, const model::Operation& operation);
-  model::AttemptId replace(size_t partition, const model::ServerId& from, const model::ServerId& to, bool dead);
+  model::AttemptId replace(size_t partition, const model::ServerId& from, const model::ServerId& to, bool dead) {
+    return replace(partition, partition_id(partition), from, to, dead);
+  }
+  model::AttemptId replace(size_t partition, const model::PartitionId& which, const model::ServerId& from,
+                           const model::ServerId& to, bool dead);
+  // "zkctl quorum recover" onto the best of those that are up, which alone stays up. False: a majority of the voters is
+  // not there, or not whole, so that something might be lost.
+  bool recover(size_t partition, const model::PartitionId& which);
   void cancel(const model::AttemptId& attempt) { cancelled_.insert(attempt); }
   void split(size_t partition, const model::PartitionId& which, const std::string& point);
   void merge(size_t partition, const model::PartitionId& low, const model::PartitionId& high);
@@ -179,7 +192,8 @@ class QuorumWorld {
   bool at_rest(size_t partition);  // nothing of it is reshaped, and each of its partitions is led
   // It sends a swap of the government; `on_swap` hears of it before it is sent.
   std::function<void(const QuorumHost& host, const model::Government& to)> on_swap;
-  void swapping(const QuorumHost& host, size_t partition, const model::Government& to);
+  void swapping(const QuorumHost& host, size_t partition, const model::Region& region, const model::Government& to);
+  void observed(const QuorumHost& host, const std::string& table, model::TxnSeq txnseq);
   bool refuses_block() { return striking_ && chaos_.refuse_block && random_.chance(0.03); }
   const QuorumChaos& chaos() const { return chaos_; }
 
@@ -251,6 +265,10 @@ class QuorumWorld {
   void plan_merge();
   void merge_somewhere();
   void note_merge(size_t partition, const model::Metadata& before, const model::Operation& operation);
+  void sweep_ended(size_t partition);
+  std::optional<std::string> left_behind() const;
+  bool all_vote() const;
+  std::optional<model::Government> government(size_t partition, const model::Region& region) const;
   base::Status check_governments(size_t partition, const model::Operation& operation) const;
   void make_governments(size_t partition, const model::Metadata& before);
   void plan_strike();
@@ -264,6 +282,9 @@ class QuorumWorld {
   QuorumChaos chaos_;
   base::SeededRandom random_;
   std::vector<MapPtr> maps_;
+  std::vector<model::Metadata> past_;  // of each table: all that ever ended, swept or not
+  std::map<std::pair<model::TableUuid, model::ServerId>, model::TxnSeq> observed_;
+  std::set<model::PartitionId> recovered_;
   std::pair<int64_t, uint64_t> electorates_at_;                   // by a change of the tree, or of the maps
   std::map<model::PartitionId, std::string> electorate_checked_;  // the government, as it was looked at
   bool driven_ = false, drivers_held_ = false;
@@ -281,5 +302,6 @@ class QuorumWorld {
 Verdict run_quorum_world(uint64_t seed);
 Verdict run_quorum_splits(uint64_t seed);
 Verdict run_quorum_merges(uint64_t seed);
+Verdict run_quorum_splits_and_moves(uint64_t seed);
 
 }  // namespace cantle::sim

@@ -2,6 +2,7 @@
 #include "lib/base/check.h"
 #include "lib/coord/governments.h"
 #include "lib/meta/config_ops.h"
+#include "lib/proto/quorum_recovery.h"
 #include "test/sim/quorum_node.h"
 #include "test/sim/quorum_world.h"
 
@@ -26,6 +27,8 @@ base::Status QuorumWorld::commit(size_t p, const model::Operation& operation) {
   const auto was = maps_[p] == nullptr ? model::Metadata{} : *maps_[p];
   maps_[p] = std::make_shared<const model::Metadata>(std::move(*next));
   scheduler.note("metadata", p, maps_[p]->txnseq.value, model::to_string(operation));
+  for (const auto& e : maps_[p]->ended)
+    if (find_ended(past_[p], e.id) == nullptr) past_[p].ended.push_back(e);
   make_governments(p, was);
   note_merge(p, was, operation);
   for (auto& host : hosts) tell(*host, p);
@@ -59,9 +62,69 @@ void QuorumWorld::note_merge(size_t p, const model::Metadata& before, const mode
                 {op->cuts->low.at, op->cuts->high.at, before.find(op->low)->interval, before.find(op->high)->interval});
 }
 
-model::AttemptId QuorumWorld::replace(size_t p, const model::ServerId& from, const model::ServerId& to, bool dead) {
-  const auto op = model::draw_replace(partition(p), *find_assignment(partition(p), from), to, dead, random_);
+model::AttemptId QuorumWorld::replace(size_t p, const model::PartitionId& which, const model::ServerId& from,
+                                      const model::ServerId& to, bool dead) {
+  const auto& at = *maps_[p]->find(which);
+  const auto op = model::draw_replace(at, *find_assignment(at, from), to, dead, random_);
   return commit(p, op) ? op.attempt : model::AttemptId{};
+}
+
+// As a metadata server does (lib/meta/chores.cc).
+void QuorumWorld::sweep_ended(size_t p) {
+  const auto map = maps_[p];
+  for (const auto& e : map->ended) {
+    const bool all = std::all_of(e.parent_assignments.begin(), e.parent_assignments.end(), [&](const auto& a) {
+      const auto it = observed_.find({map->table, a.server});
+      return it != observed_.end() && it->second >= e.at;
+    });
+    if (all && !model::being_filled(*map, e.interval)) (void)commit(p, model::ops::SweepEnded{e.id, e.attempt});
+  }
+}
+
+void QuorumWorld::observed(const QuorumHost& host, const std::string& table, model::TxnSeq txnseq) {
+  for (const auto& map : maps_) {
+    if (map->name != table) continue;
+    auto& at = observed_[{map->table, host.id}];
+    at = std::max(at, txnseq);
+  }
+}
+
+std::optional<model::Government> QuorumWorld::government(size_t p, const model::Region& region) const {
+  const auto* text = coord.value(layout.government(distribution(p), region));
+  const auto found = coord::parse_government(text == nullptr ? "" : *text);
+  return found ? std::optional(*found) : std::nullopt;
+}
+
+bool QuorumWorld::recover(size_t p, const model::PartitionId& which) {
+  const auto* at = maps_[p]->find(which);
+  const auto now = at == nullptr ? std::nullopt : government(p, at->region);
+  if (!now) return false;
+  auto view = proto::view_of(*maps_[p], *at);
+  view.cluster = cluster;
+  view.government = *now;
+  const auto path = layout.government(distribution(p), at->region);
+  view.version = coord.tree().find(path)->second->stat.version;
+  const model::CopyReport* best = nullptr;
+  for (const auto& host : hosts)
+    if (const auto copy = host->process.alive() && host->node ? host->node->report(which) : std::nullopt)
+      view.copies.push_back(*copy);
+  for (const auto& copy : view.copies) {
+    const auto* voter = model::find_voter(now->voters, copy.assignment);
+    if (voter != nullptr && copy.whole && model::find_voter(view.assigned, copy.assignment) != nullptr &&
+        (best == nullptr || model::token_of(copy.end) > model::token_of(best->end)))
+      best = &copy;
+  }
+  if (best == nullptr) return false;
+  for (auto& copy : view.copies)
+    if (&copy != best) copy.state = "offline";
+  const auto plan = proto::plan_recovery(view, {best->server}, model::AttemptId::draw(random_));
+  if (!plan || plan->loss.kind != model::LossKind::none) return false;
+  for (const auto& host : hosts)
+    if (host->id != best->server) kill(*host);
+  coord.set_now(path, coord::government_text(proto::government_of(*plan)));
+  recovered_.insert(which);
+  scheduler.note("recovered", p, to_string(which), best->server.name, plan->epoch.value);
+  return true;
 }
 
 model::Voters QuorumWorld::voters(size_t p) const {
@@ -100,11 +163,10 @@ void QuorumWorld::move() {
 
 // At the worst of times: with the one that loses its vote on its side, and everybody else on the other; and whether the
 // swap was made it may never hear.
-void QuorumWorld::swapping(const QuorumHost& host, size_t p, const model::Government& to) {
+void QuorumWorld::swapping(const QuorumHost& host, size_t p, const model::Region& region, const model::Government& to) {
   if (on_swap) on_swap(host, to);
   if (!striking_ || !chaos_.moves || !random_.chance(0.3)) return;
-  const auto* text = coord.value(layout.government(distribution(p), partition(p).region));
-  const auto now = coord::parse_government(text == nullptr ? "" : *text);
+  const auto now = government(p, region);
   if (!now || now->voters == to.voters) return;
   const auto stays = [&](const QuorumHost& other) {
     const auto votes = [&](const model::Voters& voters) {
@@ -156,6 +218,7 @@ void QuorumWorld::plan_drive() {
 // Each is one that knows nothing of what another has done (S40).
 void QuorumWorld::drive(size_t p) {
   if (drivers_held_) return;
+  if (random_.chance(0.2)) sweep_ended(p);
   const auto map = maps_[p];
   for (const auto& [attempt, kind] : proto::operations_of(*map))
     drive_one(p, attempt, DriverPtr(proto::make_driver(kind, attempt)));
