@@ -678,15 +678,23 @@ QuorumTables::Out QuorumTables::dropped(Instant now, const model::AssignmentId& 
 QuorumTables::Out QuorumTables::tick(Instant now) {
   Out out;
   if (!std::exchange(any_failed_, false)) return out;
+  std::set<model::TableUuid> rearrange;
   for (auto& [own, c] : copies_) {
     any_failed_ |= c.failed && now < c.again;
     if (!c.failed || now < c.again) continue;
     c.failed = false;
     const auto t = tables_.find(c.held.table);
-    if (c.creating && c.why.empty())
+    if (c.creating && c.why.empty()) {
       out.emplace_back(Create{c.held, t == tables_.end() ? "" : t->second.name});
-    else if (c.dropping)
+    } else if (c.creating && t != tables_.end() && !MUTANT("what_was_not_made_stays")) {
+      // It is wanted no more, and nothing of it is under way: what comes of its partition must not wait for it.
+      c.creating = false;
+      --t->second.creating;
+      drop(c, std::exchange(c.why, {}), out);
+      rearrange.insert(t->first);
+    } else if (c.dropping) {
       out.emplace_back(Drop{c.held.partition, c.held.assignment, c.why});
+    }
     if (!c.ending || t == tables_.end()) continue;
     const auto* e = ended_of(c);
     if (e == nullptr) continue;
@@ -695,6 +703,12 @@ QuorumTables::Out QuorumTables::tick(Instant now) {
       continue;
     }
     ask_divide(t->second, c, *e, out);
+  }
+  for (const auto& uuid : rearrange) {
+    changed();
+    auto& t = tables_.at(uuid);
+    if (t.map && !t.map->dropped) arrange(t, false, out);
+    remember(out);
   }
   return out;
 }

@@ -132,6 +132,32 @@ TEST(QuorumTables, what_the_store_could_not_make_is_asked_for_again) {
   EXPECT_EQ(rig.of<Begin>().size(), 1u);
 }
 
+// Seed 989 of quorum_splits_and_moves: a cancelled move's copy, in the way of all that came of its partition.
+TEST(QuorumTables, what_the_store_could_not_make_and_is_wanted_no_more_is_given_up) {
+  Rig rig;
+  rig.install();
+  rig.of<Create>();
+  rig.take(rig.tables->created(rig.now, rig.p(0).id, base::fail(Code::unavailable, "another change is under way")));
+  const auto own = rig.held(0).assignment;
+  auto all = rig.partitions();
+  ++rig.map.txnseq.value;
+  std::erase_if(all.front().assignments, [](const auto& a) { return a.slot == 0; });
+  rig.set(std::move(all));
+  rig.install();
+  EXPECT_TRUE(rig.of<Drop>().empty());
+  rig.now = rig.now + kAgainEvery;
+  rig.take(rig.tables->tick(rig.now));
+  EXPECT_TRUE(rig.of<Create>().empty());
+  const auto drops = rig.of<Drop>();
+  ASSERT_EQ(drops.size(), 1u);
+  EXPECT_EQ(drops[0].assignment, own);
+  rig.take(rig.tables->dropped(rig.now, own, base::ok()));
+  for (const auto& c : rig.tables->copies()) EXPECT_NE(c.held.assignment, own);
+  // The other one is as it was: remembered once it is there.
+  rig.take(rig.tables->created(rig.now, rig.p(1).id, base::ok()));
+  EXPECT_EQ(rig.of<Remember>().size(), 1u);
+}
+
 TEST(QuorumTables, after_a_start_the_copies_that_are_there_take_part_as_soon_as_the_map_is) {
   Rig rig;
   Self self;
