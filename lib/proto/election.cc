@@ -521,6 +521,7 @@ void Election::wait_and_seal(Instant now, Cause why, Effects& out) {
   const auto& government = read_->government;
   if ((read_by_.sent + kFresh <= now || government.epoch < leader_.epoch) && !MUTANT("seal_without_read"))
     return enter(now, Phase::reading);
+  if (now < next_doubt_) return;  // a store that takes no more writes says so at once, and would be asked as often
   // S7: while the leader may rely on it.
   if (now < beacons_->may_seal_from()) return;
   const Voter* leader = model::find_voter(government.voters, government.leader);

@@ -376,8 +376,8 @@ class Election {
   election::LogState log_;
   bool doubt_ = false;                   // it does not know what it promised
   std::optional<model::Epoch> doubted_;  // and promised this instead
-  base::Instant next_doubt_{};
-  model::Epoch promise_, sealing_;  // sealing_: asked for, not durable yet
+  base::Instant next_doubt_{};           // a seal has failed: the next one
+  model::Epoch promise_, sealing_;       // sealing_: asked for, not durable yet
   bool seal_out_ = false;
   model::Epoch highest_;  // of a government that was read, written, or that a message came from
   base::Instant highest_at_;

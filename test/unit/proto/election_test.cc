@@ -508,6 +508,23 @@ TEST(Election, a_seal_that_fails_is_followed_by_no_vote) {
   EXPECT_FALSE(r.election->admits({5}));  // it may be there all the same
 }
 
+// A server that stops takes no more writes, and whoever led there is missed: it asked thousands of times a second.
+TEST(Election, a_seal_that_failed_is_not_tried_again_at_once) {
+  Rig r;
+  r.follow();
+  r.miss_leader();
+  r.read(r.government(5, 1), 7);
+  ASSERT_TRUE(r.take<Seal>());
+  r.step(Sealed{{6}, base::fail(Code::unavailable, "this copy takes no more writes")});
+  r.pass(500ms);
+  EXPECT_EQ(r.count<Seal>(), 0U);
+  for (int i = 0; i < 10 && r.count<Seal>() == 0; i++) {
+    r.pass(300ms);
+    if (r.count<ReadGovernment>() > 0) r.read(r.government(5, 1), 7);
+  }
+  EXPECT_EQ(r.count<Seal>(), 1U);
+}
+
 TEST(Election, with_a_majoritys_votes_the_best_swaps_the_government) {
   Rig r;
   r.follow();
