@@ -278,15 +278,17 @@ TEST(Threads, old_blocks_are_read_while_segments_are_written_retired_and_used_ag
               << base::to_string(s.error());
         });
   };
+  // On a fast machine the blocks are there before anything was retired: then it goes on.
+  bool enough = false;
   ASSERT_TRUE(d.until([&] {
-    while (writing < 64 && built.size() < kBlocks && write()) {
+    enough = enough || (built.size() >= kBlocks && !std::filesystem::exists(d.path + "/journal/000000000001.seg"));
+    while (writing < 64 && !enough && write()) {
     }
-    while (streaming < kStreams && built.size() < kBlocks) stream();
-    return built.size() == kBlocks && writing == 0 && streaming == 0;
+    while (streaming < kStreams && !enough) stream();
+    return enough && writing == 0 && streaming == 0;
   }));
   ASSERT_EQ(d.fatal, "");
   EXPECT_GT(read, kBlocks);
-  EXPECT_FALSE(std::filesystem::exists(d.path + "/journal/000000000001.seg"));
 }
 
 }  // namespace
