@@ -56,15 +56,14 @@ void Quorum::perform(Create& e) {
              {"partition", to_string(e.copy.partition)},
              {"assignment", to_string(e.copy.assignment)},
              {"interval", to_string(e.copy.interval)}});
-  const auto partition = e.copy.partition;
-  const auto done = [this, partition](base::Status status) {
+  const auto done = [this, assignment = e.copy.assignment](base::Status status) {
     CRASH_POINT("partd.quorum_created");
-    perform(tables_.created(at(), partition, status));
+    perform(tables_.created(at(), assignment, status));
     beacons_.set_peers(tables_.partners());
     plan_turn();
   };
   store::TenureSpec spec{
-      {partition, e.copy.assignment}, e.copy.table, e.copy.region, e.copy.interval, store::LogMode::quorum};
+      {e.copy.partition, e.copy.assignment}, e.copy.table, e.copy.region, e.copy.interval, store::LogMode::quorum};
   spec.whole = e.copy.whole;
   const auto begun = engine_.create(spec, done);
   if (begun) return;

@@ -103,6 +103,8 @@ void QuorumTables::arrange(Table& t, bool first, Out& out) {
     auto* here = live(p.id);
     if (here != nullptr && (a == nullptr || here->held.assignment != a->id)) {
       drop(*here, std::string(kReplaced), out);
+      // That it is there is still to come, and its end: only then is there room for another of the partition.
+      if (here->creating && !MUTANT("made_beside_one_that_is_being_made")) continue;
       here = nullptr;
     }
     if (a == nullptr) continue;
@@ -625,10 +627,12 @@ void QuorumTables::remember(Out& out) {
 
 // --- what the store says ---------------------------------------------------------------------------
 
-QuorumTables::Out QuorumTables::created(Instant now, const model::PartitionId& partition, const base::Status& status) {
+QuorumTables::Out QuorumTables::created(Instant now, const model::AssignmentId& assignment,
+                                        const base::Status& status) {
   Out out;
   changed();
-  auto* c = live(partition);
+  const auto it = copies_.find(assignment);
+  auto* c = it == copies_.end() ? nullptr : &it->second;
   if (c == nullptr || !c->creating) return out;
   if (!status) {
     out.emplace_back(Say{base::Level::error, "create", place(c->held) + ": " + to_string(status.error())});
@@ -642,6 +646,8 @@ QuorumTables::Out QuorumTables::created(Instant now, const model::PartitionId& p
   --t.creating;
   if (!c->why.empty()) {
     drop(*c, std::exchange(c->why, {}), out);
+    if (t.map && !t.map->dropped) arrange(t, false, out);  // another may have waited for that
+    remember(out);
     return out;
   }
   begin(*c, out);

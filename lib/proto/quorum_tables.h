@@ -182,7 +182,7 @@ class QuorumTables {
 
   Out map_read(base::Instant now, const std::string& name, std::shared_ptr<const model::Metadata> map);
   Out table_dropped(const model::TableUuid& table);  // it stands under /dropped/
-  Out created(base::Instant now, const model::PartitionId& partition, const base::Status& status);
+  Out created(base::Instant now, const model::AssignmentId& assignment, const base::Status& status);
   Out dropped(base::Instant now, const model::AssignmentId& assignment, const base::Status& status);
   // ok: durable. not_found: its log does not have the cut, and never had. corrupt: it may have had it, and is damaged.
   // unavailable: not yet, ask again.

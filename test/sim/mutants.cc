@@ -107,6 +107,8 @@ constexpr Mutant kMutants[] = {
     {"observed_before_the_index",
      "QuorumJournalSplitScenario.r16_a_divide_that_is_damaged_once_nobody_knows_the_parent",
      "METADATA forgets what ended here while nothing but one block of the journal says what became of it (R16)"},
+    {"made_beside_one_that_is_being_made", "quorum_damaged",
+     "of one partition two copies are made at once on a server"},
     {"what_was_not_made_stays", "quorum_splits_and_moves",
      "a copy that could not be made, and is wanted no more, is in the way of those that come of its partition"},
     {"aside_for_what_went_elsewhere",

@@ -97,7 +97,7 @@ void QuorumNode::perform(proto::quorum_tables::Effects effects) {
 
 void QuorumNode::perform(proto::quorum_tables::Create& e) {
   world_.scheduler.note("create", host_.id.name, to_string(e.copy.assignment));
-  const auto done = [this, id = e.copy.partition](const base::Status& status) {
+  const auto done = [this, id = e.copy.assignment](const base::Status& status) {
     perform(tables_->created(at(), id, status));
     beacons_->set_peers(tables_->partners());
   };
