@@ -432,7 +432,8 @@ void QuorumTables::fall_behind(Table& t, const std::vector<Copy*>& parents, cons
 void QuorumTables::mark_empty(Table& t) {
   for (const auto& p : t.map->partitions) {
     const auto* a = model::find_assignment(p, self_.server);
-    const auto it = a == nullptr ? copies_.end() : copies_.find(a->id);
+    if (a == nullptr) continue;
+    const auto it = copies_.find(a->id);
     if (it == copies_.end() || it->second.dropping) continue;
     if (was_parents(t, p.id, *a) || (it->second.held.blank && !p.parent.none())) it->second.empty = true;
   }
