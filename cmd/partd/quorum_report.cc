@@ -1,6 +1,7 @@
 // quorum.report: how far each copy of one partition of a quorum table goes, for an operator who has lost its majority.
 #include "cmd/partd/service.h"
 #include "lib/model/recovery.h"
+#include "lib/store/log_report.h"
 #include "lib/wire/codec.h"
 
 namespace cantle::partd {
@@ -34,13 +35,7 @@ void Service::serve_quorum_report(const rpc::Call& call, rpc::Responder responde
     const auto role = roles.find(t.id.assignment);
     c.state = t.state != store::TenureState::live ? "aside" : role == roles.end() ? "idle" : role->second;
     if (const auto log = t.state == store::TenureState::live ? engine_->quorum_log(t.id.partition) : std::nullopt) {
-      c.end = log->durable;
-      c.commit = std::min(log->commit, log->durable.lsn);
-      c.promised = log->promised;
-      c.highest = log->highest;
-      c.epochs = log->epochs;
-      std::erase_if(c.epochs, [&](const model::EpochStart& e) { return e.first > c.end.lsn; });
-      c.whole = log->whole;
+      store::report_log(*log, c);
     } else {
       c.end = t.applied;
       c.commit = t.applied.lsn;

@@ -1,9 +1,11 @@
 #include "lib/store/record_cache.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <functional>
 #include <new>
+#include <utility>
 
 #include "lib/base/check.h"
 
@@ -103,8 +105,8 @@ void RecordCache::let_go() {
 }
 
 // Twice as many sets, once they are half full: sets fill unevenly.
-bool RecordCache::grow() {
-  if (!sets_.empty() && (count_ < sets_.size() * kWays / 2 || sets_.size() >= sets_max_)) return false;
+void RecordCache::grow() {
+  if (!sets_.empty() && (count_ < sets_.size() * kWays / 2 || sets_.size() >= sets_max_)) return;
   auto old = std::exchange(sets_, std::vector<Set>(sets_.empty() ? std::min(kFirstSets, sets_max_) : 2 * sets_.size()));
   hand_ = 0;
   for (auto& set : old)
@@ -117,7 +119,6 @@ bool RecordCache::grow() {
       to.tags[free_way] = set.tags[i];
       to.records[free_way] = set.records[i];
     }
-  return true;
 }
 
 RecordCache::Record** RecordCache::place(Set& set) {

@@ -73,7 +73,7 @@ class RecordCache {
   Record** look(model::ExtentId extent, std::string_view key, uint64_t hash);
   void take_out(model::ExtentId extent, std::string_view key);
   void free(Record*& record);
-  bool grow();
+  void grow();
   // A place in the set: a free one, or of what was not asked for lately; null: nothing is let in this time.
   Record** place(Set& set);
   void make_room(uint64_t bytes);

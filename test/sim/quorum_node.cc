@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "lib/base/check.h"
+#include "lib/store/log_report.h"
 #include "lib/wire/block.h"
 
 namespace cantle::sim {
@@ -240,13 +241,7 @@ std::optional<model::CopyReport> QuorumNode::report(const model::PartitionId& pa
   c.region = r->region;
   c.assignment = r->assignment;
   c.state = r->machine->status().role;
-  c.end = log->durable;
-  c.commit = std::min(log->commit, log->durable.lsn);
-  c.promised = log->promised;
-  c.highest = log->highest;
-  c.epochs = log->epochs;
-  std::erase_if(c.epochs, [&](const model::EpochStart& e) { return e.first > c.end.lsn; });
-  c.whole = log->whole;
+  store::report_log(*log, c);
   return c;
 }
 
