@@ -70,7 +70,6 @@ std::optional<Found> RecordCache::find(model::ExtentId extent, std::string_view 
 
 void RecordCache::free(Record*& record) {
   bytes_ -= record->size();
-  count_--;
   if (viewed_)
     out_.push_back(record);
   else
@@ -78,22 +77,30 @@ void RecordCache::free(Record*& record) {
   record = nullptr;
 }
 
+// In the path of each write: one look at a set, and none at the record, which is somewhere else in memory. Another one
+// with the same tag goes with it, which costs it a read of the index.
 void RecordCache::take_out(model::ExtentId extent, std::string_view key) {
   const auto hash = hash_of(extent, key);
-  auto* at = look(extent, key, hash);
-  if (at == nullptr) return;
   auto& set = set_of(hash);
-  set.tags[static_cast<size_t>(at - set.records.data())] = 0;
-  free(*at);
+  const auto tag = tag_of(hash);
+  for (auto& there : set.tags) {
+    if (there != tag) continue;
+    there = 0;
+    count_--;
+  }
+}
+
+void RecordCache::vacate(Set& set, size_t way) {
+  if (set.tags[way] != 0) {
+    set.tags[way] = 0;
+    count_--;
+  }
+  if (set.records[way] != nullptr) free(set.records[way]);
 }
 
 void RecordCache::clear() {
   for (auto& set : sets_)
-    for (size_t i = 0; i < kWays; i++)
-      if (set.tags[i] != 0) {
-        set.tags[i] = 0;
-        free(set.records[i]);
-      }
+    for (size_t i = 0; i < kWays; i++) vacate(set, i);
   sets_ = {};
   hand_ = 0;
 }
@@ -111,7 +118,10 @@ void RecordCache::grow() {
   hand_ = 0;
   for (auto& set : old)
     for (size_t i = 0; i < kWays; i++) {
-      if (set.tags[i] == 0) continue;
+      if (set.tags[i] == 0) {
+        vacate(set, i);
+        continue;
+      }
       // What of a set goes to one of the two that it becomes has room there.
       auto& to = set_of(set.records[i]->hash);
       size_t free_way = 0;
@@ -123,27 +133,28 @@ void RecordCache::grow() {
 
 RecordCache::Record** RecordCache::place(Set& set) {
   for (size_t i = 0; i < kWays; i++)
-    if (set.tags[i] == 0) return &set.records[i];
+    if (set.tags[i] == 0) {
+      vacate(set, i);
+      return &set.records[i];
+    }
   if (++asked_ % kAdmitOneIn != 0) return nullptr;
   size_t victim = (asked_ / kAdmitOneIn) % kWays;
   for (size_t n = 0; n < kWays && set.records[victim]->asked; n++) {
     set.records[victim]->asked = false;
     victim = (victim + 1) % kWays;
   }
-  set.tags[victim] = 0;
-  free(set.records[victim]);
+  vacate(set, victim);
   return &set.records[victim];
 }
 
 // Set after set, until there is: whatever was not asked for since the last time around, and in the second round all.
 void RecordCache::make_room(uint64_t bytes) {
-  while (bytes_ + bytes > bytes_max_ && count_ != 0) {
+  while (bytes_ + bytes > bytes_max_ && bytes_ != 0) {
     auto& set = sets_[hand_];
     hand_ = (hand_ + 1) & (sets_.size() - 1);
     for (size_t i = 0; i < kWays; i++) {
-      if (set.tags[i] == 0 || std::exchange(set.records[i]->asked, false)) continue;
-      set.tags[i] = 0;
-      free(set.records[i]);
+      if (set.tags[i] != 0 && std::exchange(set.records[i]->asked, false)) continue;
+      vacate(set, i);
     }
   }
 }

@@ -51,12 +51,12 @@ class RecordCache {
     if (count_ != 0) take_out(extent, key);
   }
   void clear();
-  // Frees what was taken out since views were given.
+  // Frees what left the table since views were given.
   void let_go();
   // A view was given that let_go() has not ended: it is to be called at the end of the turn.
   bool viewed() const { return viewed_; }
 
-  uint64_t bytes() const { return bytes_; }
+  uint64_t bytes() const { return bytes_; }  // of what was erased, too, until its place is wanted
   uint64_t records() const { return count_; }
   uint64_t hits() const { return hits_; }
   uint64_t misses() const { return misses_; }
@@ -65,7 +65,7 @@ class RecordCache {
   static constexpr size_t kWays = 4;
   struct Record;
   struct alignas(64) Set {
-    std::array<uint32_t, kWays> tags{};
+    std::array<uint32_t, kWays> tags{};  // 0: nothing is there, or what was erased and is to be freed
     std::array<Record*, kWays> records{};
   };
 
@@ -73,6 +73,7 @@ class RecordCache {
   Record** look(model::ExtentId extent, std::string_view key, uint64_t hash);
   void take_out(model::ExtentId extent, std::string_view key);
   void free(Record*& record);
+  void vacate(Set& set, size_t way);
   void grow();
   // A place in the set: a free one, or of what was not asked for lately; null: nothing is let in this time.
   Record** place(Set& set);
@@ -85,7 +86,7 @@ class RecordCache {
   uint32_t asked_ = 0;  // for a place in a full set
   size_t hand_ = 0;     // where room is looked for next
   bool viewed_ = false;
-  std::vector<Record*> out_;  // taken out while views may show them
+  std::vector<Record*> out_;  // left the table while views may show them
 };
 
 }  // namespace cantle::store
