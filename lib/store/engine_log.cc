@@ -164,18 +164,25 @@ base::Result<std::vector<model::Block>> Engine::Impl::read_log(const model::Part
   const auto end = durable_of(*log).lsn;
   from = std::max(from, Lsn{1});
   if (from > end) return blocks;
-  TRY_ASSIGN(const auto at, place_of(*log, from));
   size_t bytes = 0;
   Lsn next = from;
-  TRY(walk(*log, from, at, true, [&](const Frame& f, std::string_view payload) -> base::Result<bool> {
-    const auto& h = f.header;
-    if (h.last() > end) return false;
-    if (h.first > next) return false;  // a damaged block is in between: told when it is asked for
-    blocks.push_back({h, std::string(payload)});
-    next = h.last().next();
-    bytes += payload.size();
-    return bytes < bytes_max && next <= end;
-  }));
+  for (auto begun = Lsn{}; next <= end && bytes < bytes_max && begun != next;) {
+    begun = next;
+    TRY_ASSIGN(const auto at, place_of(*log, next));
+    TRY(walk(*log, next, at, true, [&](const Frame& f, std::string_view payload) -> base::Result<bool> {
+      const auto& h = f.header;
+      if (h.last() > end) return false;
+      if (h.first > next) return false;  // a damaged block is in between: told when it is asked for
+      blocks.push_back({h, std::string(payload)});
+      next = h.last().next();
+      bytes += payload.size();
+      if (bytes >= bytes_max || next > end) return false;
+      // Whose blocks lie in between need not be looked at.
+      const auto mark = log->quorum->index.find(next);
+      return !mark || mark->sequence <= f.at.sequence ||
+             (mark->segment == f.at.segment && mark->offset - f.at.offset < payload.size() + kMarkAlone);
+    }));
+  }
   if (blocks.empty()) return base::fail(Code::corrupt, "the log is damaged at LSN " + model::to_string(from));
   return blocks;
 }

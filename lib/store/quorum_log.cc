@@ -8,12 +8,28 @@ namespace cantle::store {
 using model::Lsn;
 
 void LogIndex::add(Lsn first, const JournalPosition& at) {
-  if (!marks_.empty()) {
-    const auto& last = marks_.back();
-    if (first <= last.first) return;  // the same block once more
-    if (last.at.segment == at.segment && at.offset - last.at.offset < kMarkEvery) return;
+  if (marks_.empty()) {
+    marks_.push_back({first, at});
+  } else if (first > marks_.back().first) {  // else the same block once more
+    const auto grid = std::find_if(marks_.rbegin(), marks_.rend(), [](const Mark& m) { return !m.alone; });
+    const auto far = [&](const JournalPosition& from, uint64_t bytes) {
+      return from.segment != at.segment || at.offset - from.offset >= bytes;
+    };
+    if (grid == marks_.rend() || far(grid->at, kMarkEvery))
+      marks_.push_back({first, at});
+    else if (far(last_, kMarkAlone))
+      marks_.push_back({first, at, true}), forget_alone();
   }
-  marks_.push_back({first, at});
+  last_ = at;
+}
+
+void LogIndex::forget_alone() {
+  size_t alone = 0;
+  for (auto m = marks_.rbegin(); m != marks_.rend(); ++m) {
+    if (!m->alone || ++alone <= kAloneMost) continue;
+    marks_.erase(std::prev(m.base()));
+    return;
+  }
 }
 
 void LogIndex::cut(Lsn keep, const JournalPosition& at) {
@@ -34,6 +50,7 @@ void LogIndex::put_before(LogIndex older) {
     older.marks_.pop_back();
   older.marks_.insert(older.marks_.end(), marks_.begin(), marks_.end());
   older.cuts_.insert(older.cuts_.end(), cuts_.begin(), cuts_.end());
+  older.last_ = last_;
   *this = std::move(older);
 }
 

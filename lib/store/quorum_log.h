@@ -25,6 +25,10 @@
 namespace cantle::store {
 
 constexpr uint64_t kMarkEvery = uint64_t{256} << 10;  // of a segment
+// Where thousands of logs share the journal, a block lies far from the one before it. The last ones of each log are
+// remembered one by one: they are what is asked for when replicas come back.
+constexpr uint64_t kMarkAlone = uint64_t{4} << 10;  // that far behind the block before
+constexpr size_t kAloneMost = 8;
 
 class LogIndex {
  public:
@@ -46,9 +50,12 @@ class LogIndex {
   struct Mark {
     model::Lsn first;  // of a cut: the last LSN kept
     JournalPosition at;
+    bool alone = false;  // goes when newer ones have come
   };
   std::vector<Mark> marks_;  // ascending in both
   std::vector<Mark> cuts_;   // in the order of the journal
+  JournalPosition last_;     // of the last block that was added
+  void forget_alone();
 };
 
 // Ascending in both; one entry for each epoch that has a block.

@@ -32,6 +32,19 @@ TEST(LogIndex, has_one_mark_every_256_KiB_and_one_at_the_start_of_each_segment) 
   EXPECT_FALSE(index.oldest());
 }
 
+// Thousands of logs share the journal: the last block of one may have a quarter of a MiB of others' before it.
+TEST(LogIndex, the_last_blocks_that_lie_far_apart_are_found_one_by_one) {
+  LogIndex index;
+  for (uint64_t i = 0; i < 100; i++) index.add({1 + i}, at(1, i * 8 * kKiB, 10 + i));
+  EXPECT_EQ(index.marks(), 4 + kAloneMost);
+  EXPECT_EQ(index.find({100})->offset, 99 * 8 * kKiB);
+  EXPECT_EQ(index.find({98})->offset, 97 * 8 * kKiB);
+  EXPECT_EQ(index.find({50})->offset, 32 * 8 * kKiB);  // as ever
+  EXPECT_EQ(index.find({33})->offset, 32 * 8 * kKiB);
+  index.cut({97}, at(1, 900 * kKiB, 200));
+  EXPECT_EQ(index.find({99})->offset, 96 * 8 * kKiB);
+}
+
 TEST(LogIndex, a_block_that_was_cut_is_not_taken_for_the_one_that_came_after) {
   LogIndex index;
   for (uint64_t i = 0; i < 10; i++) index.add({1 + i}, at(1 + i, 0, 10 + i));
