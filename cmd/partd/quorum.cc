@@ -59,8 +59,7 @@ void Quorum::perform(Create& e) {
   const auto done = [this, assignment = e.copy.assignment](base::Status status) {
     CRASH_POINT("partd.quorum_created");
     perform(tables_.created(at(), assignment, status));
-    beacons_.set_peers(tables_.partners());
-    plan_turn();
+    look_around_soon();
   };
   store::TenureSpec spec{
       {e.copy.partition, e.copy.assignment}, e.copy.table, e.copy.region, e.copy.interval, store::LogMode::quorum};
@@ -111,8 +110,10 @@ void Quorum::perform(Begin& e) {
   r->machine = std::make_unique<proto::QuorumReplica>(self, beacons_, *r);
   listen(r->distribution);
   by_assignment_[r->assignment] = r->partition;
+  by_region_[{r->distribution, r->region}] = r->assignment;
+  wake_at(*r, {});
   replicas_[r->partition] = std::move(r);
-  plan_turn();
+  look_around_soon();
 }
 
 void Quorum::perform(Tell& e) {
@@ -167,6 +168,7 @@ void Quorum::perform(End& e) {
   auto node = replicas_.extract(e.partition);
   if (node.empty()) return;
   auto& r = *node.mapped();
+  due_.erase({r.due, r.assignment});
   // Whoever waits for it is told: it leads no more, and answers nobody.
   Out out;
   r.machine->resign(at(), {}, "its copy takes no further part", out);
@@ -180,7 +182,11 @@ void Quorum::perform(End& e) {
     }
     perform(r, *reply);
   }
+  for (const auto& token : r.machine->election().standing())
+    governments_.forget_vote(r.distribution, r.region, token, self_);
   by_assignment_.erase(r.assignment);
+  if (const auto it = by_region_.find({r.distribution, r.region}); it != by_region_.end() && it->second == r.assignment)
+    by_region_.erase(it);
   beacons_.forget(e.partition);
   release_held(e.partition);
 }
@@ -235,6 +241,42 @@ void Quorum::run(const model::AssignmentId& assignment, const std::function<void
   if (auto* r = find(assignment)) run(*r, [&](Out& out) { fn(*r, out); });
 }
 
+// When thousands of copies come or go at once, once.
+void Quorum::look_around_soon() {
+  if (std::exchange(look_around_planned_, true)) return;
+  loop_.defer([this, alive = alive_] {
+    if (!*alive) return;
+    look_around_planned_ = false;
+    beacons_.set_peers(tables_.partners());
+    plan_turn();
+  });
+}
+
+// A replica is looked at when it said that it wants to be, or earlier; what it says later than that is found out then.
+void Quorum::wake_at(Replica& r, base::Instant next) {
+  if (next >= r.due) return;
+  due_.erase({r.due, r.assignment});
+  r.due = next;
+  due_.insert({r.due, r.assignment});
+}
+
+void Quorum::tick_due() {
+  std::vector<model::AssignmentId> ids;
+  while (!due_.empty() && due_.begin()->first <= at()) {
+    ids.push_back(due_.begin()->second);
+    due_.erase(due_.begin());
+  }
+  for (const auto& id : ids) {
+    auto* r = find(id);
+    if (r == nullptr) continue;
+    r->due = kNever;
+    if (at() >= r->machine->next_tick())
+      run(*r, [&](Out& out) { r->machine->tick(at(), out); });
+    else
+      wake_at(*r, r->machine->next_tick());
+  }
+}
+
 void Quorum::run_each(const std::function<bool(const Replica&)>& which, const std::function<void(Replica&, Out&)>& fn) {
   std::vector<model::AssignmentId> ids;
   for (const auto& [partition, r] : replicas_)
@@ -248,6 +290,7 @@ void Quorum::run(Replica& r, const std::function<void(Out&)>& fn) {
   Out out;
   fn(out);
   for (auto& e : out) effects_.emplace_back(r.assignment, std::move(e));
+  wake_at(r, r.machine->next_tick());
   if (std::exchange(performing_, true)) return;
   while (!effects_.empty()) {
     auto [assignment, effect] = std::move(effects_.front());
@@ -270,8 +313,7 @@ void Quorum::turn() {
                   news();
                 });
   news();
-  run_each([&](const Replica& r) { return at() >= r.machine->next_tick(); },
-           [&](Replica& r, Out& out) { r.machine->tick(at(), out); });
+  tick_due();
   perform(tables_.tick(at()));
   for (const auto& partition : tables_.lagging())
     if (engine_.visible(partition).value != 0) perform(tables_.filled(partition));
@@ -282,26 +324,40 @@ void Quorum::turn() {
 void Quorum::plan_turn() {
   if (idle()) return timer_.stop();
   auto next = at() + kTurnMost;
-  for (const auto& [partition, r] : replicas_) next = std::min(next, r->machine->next_tick());
+  if (!due_.empty()) next = std::min(next, due_.begin()->first);
   next = std::max(next, at() + kTurnLeast);
   if (timer_.active() && planned_ <= next) return;
   planned_ = next;
   timer_.start(next - at());
 }
 
+// What thousands of releases bring one by one is looked at once for all that came meanwhile, and not most of the time.
 void Quorum::news() {
-  if (!beacons_.take_news()) return;
+  const auto begun = loop_.refresh_now();
+  if (begun < next_news_ || !beacons_.take_news()) return;
   run_each(every, [&](Replica& r, Out& out) { r.machine->elect(at(), election::Tick{}, out); });
+  const auto ended = loop_.refresh_now();
+  next_news_ = ended + kNewsShare * (ended - begun);
 }
 
 // --- the coordination service ----------------------------------------------------------------------
 
 void Quorum::listen(const std::string& distribution) {
   if (!listening_.insert(distribution).second) return;
-  governments_.listen(distribution, [this, distribution] {
-    run_each([&](const Replica& r) { return r.distribution == distribution; },
-             [&](Replica& r, Out& out) { r.machine->elect(at(), election::Rung{}, out); });
-  });
+  governments_.listen(distribution, [this, distribution](const coord::Ring& ring) { rung(distribution, ring); });
+}
+
+// A table's bell names those of its partitions that it rings for, few of thousands; an old one, or many, name nobody.
+void Quorum::rung(const std::string& distribution, const coord::Ring& ring) {
+  if (ring.any())
+    return run_each([&](const Replica& r) { return r.distribution == distribution; },
+                    [&](Replica& r, Out& out) { r.machine->elect(at(), election::Rung{}, out); });
+  const auto tell = [&](model::Region region, const election::Input& in) {
+    if (const auto it = by_region_.find({distribution, region}); it != by_region_.end())
+      run(it->second, [&](Replica& r, Out& out) { r.machine->elect(at(), in, out); });
+  };
+  for (const auto& [region, vote] : ring.votes) tell(region, election::VoteHeard{vote});
+  for (const auto& region : ring.governments) tell(region, election::Rung{false});
 }
 
 void Quorum::coord_event(coord::Event event) {

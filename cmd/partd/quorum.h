@@ -49,6 +49,7 @@ namespace cantle::partd {
 
 constexpr base::Duration kTurnMost = std::chrono::milliseconds(20);  // between two looks at beacons and replicas
 constexpr base::Duration kTurnLeast = std::chrono::milliseconds(1);
+constexpr int kNewsShare = 3;  // to one part of the time in which every replica is looked at for news, of beacons
 constexpr base::Duration kBeaconTimeout = std::chrono::milliseconds(1000);
 constexpr base::Duration kSuspectTimeout = std::chrono::milliseconds(400);
 constexpr base::Duration kDrainLook = std::chrono::milliseconds(2);
@@ -61,6 +62,7 @@ constexpr size_t kOldReadsMax = 2;
 constexpr size_t kOldUnsentMax = size_t{2} << 20;
 constexpr base::Duration kOldLook = std::chrono::milliseconds(1);
 constexpr size_t kHeldBytesMax = size_t{32} << 20;
+constexpr base::Instant kNever{base::Duration::max()};
 constexpr size_t kQuorumRequestsMax = 65536;  // of clients, not answered yet
 
 struct QuorumParts {
@@ -160,7 +162,8 @@ class Quorum {
     std::map<BatchKey, std::string> batches;
     std::map<model::Lsn, Built> kept;  // by last LSN
     bool flush_planned = false;
-    size_t held = 0;  // requests that wait for a leader
+    base::Instant due = kNever;  // as it stands in due_
+    size_t held = 0;             // requests that wait for a leader
   };
   struct Held {
     model::PartitionId partition;
@@ -213,8 +216,12 @@ class Quorum {
   void run_each(const std::function<bool(const Replica&)>& which, const std::function<void(Replica&, Out&)>& fn);
   void turn();
   void plan_turn();
+  void look_around_soon();
+  void wake_at(Replica& r, base::Instant next);
+  void tick_due();
   void news();
   void listen(const std::string& distribution);
+  void rung(const std::string& distribution, const coord::Ring& ring);
   base::Instant at() { return loop_.now(); }
   proto::beacon::Now now() { return {loop_.now(), loop_.wall_ms()}; }
   void hand_over_more();
@@ -325,6 +332,7 @@ class Quorum {
   std::set<std::string> listening_;  // distributions
   std::map<model::PartitionId, std::unique_ptr<Replica>> replicas_;
   std::map<model::AssignmentId, model::PartitionId> by_assignment_;
+  std::map<std::pair<std::string, model::Region>, model::AssignmentId> by_region_;  // of a distribution
   std::deque<std::pair<model::AssignmentId, proto::quorum::ReplicaEffect>> effects_;
   bool performing_ = false;
   uint64_t last_id_ = 0;
@@ -342,7 +350,9 @@ class Quorum {
   bool draining_ = false;
   base::Instant hand_over_until_{};
   std::function<void()> handed_over_;
-  base::Instant planned_{};
+  base::Instant planned_{}, next_news_{};
+  bool look_around_planned_ = false;
+  std::set<std::pair<base::Instant, model::AssignmentId>> due_;
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
 };
 

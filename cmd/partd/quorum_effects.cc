@@ -68,11 +68,13 @@ void Quorum::perform(Replica& r, election::Seal& e) {
 }
 
 void Quorum::perform(Replica& r, election::PutVote& e) {
-  governments_.put_vote(
-      r.distribution, r.region, e.vote, [this, id = r.assignment, number = e.number](const base::Status& status) {
-        CRASH_POINT("partd.voted");
-        run(id, [&](Replica& to, Out& out) { to.machine->elect(at(), election::VotePut{number, status}, out); });
-      });
+  const auto done = [this, d = r.distribution, region = r.region, token = e.vote.token, id = r.assignment,
+                     number = e.number](const base::Status& status) {
+    CRASH_POINT("partd.voted");
+    if (!by_region_.contains({d, region})) return governments_.forget_vote(d, region, token, self_);
+    run(id, [&](Replica& to, Out& out) { to.machine->elect(at(), election::VotePut{number, status}, out); });
+  };
+  governments_.put_vote(r.distribution, r.region, e.vote, done);
 }
 
 void Quorum::perform(Replica& r, election::RemoveVote& e) {

@@ -71,6 +71,8 @@ void Quorum::serve_release(const rpc::Call& call) {
   if (!released) return;
   const auto& from = released->envelope;
   beacons_.released(now(), from.from, from.incarnation, {from.partition, released->epoch, released->successor});
+  // Whom it concerns is told at once.
+  if (auto* r = find(from.partition)) run(*r, [&](Out& out) { r->machine->elect(at(), election::Tick{}, out); });
   news();
 }
 

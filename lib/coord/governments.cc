@@ -1,5 +1,7 @@
 #include "lib/coord/governments.h"
 
+#include <algorithm>
+#include <charconv>
 #include <utility>
 
 namespace cantle::coord {
@@ -46,77 +48,127 @@ void read_governments(Session& session, const Layout& layout, const std::string&
 }
 
 void Governments::read(const std::string& d, model::Region region, Done<std::optional<Read>> done) {
-  const auto path = layout_.government(d, region);
-  session_.sync(path, [this, alive = alive_, path, done = std::move(done)](Result<base::Nothing> synced) {
+  reads_.push_back({layout_.government(d, region), std::move(done)});
+  if (!std::exchange(syncing_, true)) sync_reads();
+}
+
+// What is asked for while one is under way began after it, and waits for the next.
+void Governments::sync_reads() {
+  auto reads = std::make_shared<std::vector<Reading>>(std::exchange(reads_, {}));
+  const auto path = reads->front().path;
+  session_.sync(path, [this, alive = alive_, reads](const Result<base::Nothing>& synced) {
     if (!*alive) return;
-    if (!synced) return done(base::fail(std::move(synced).error()));
-    read_government(session_, path, [alive, done](auto read) {
-      if (*alive) done(std::move(read));
-    });
+    syncing_ = !reads_.empty();
+    if (syncing_) sync_reads();
+    for (auto& r : *reads) {
+      if (!synced) {
+        r.done(base::fail(synced.error()));
+        if (!*alive) return;
+        continue;
+      }
+      read_government(session_, r.path, [alive, done = std::move(r.done)](auto read) {
+        if (*alive) done(std::move(read));
+      });
+    }
   });
+}
+
+Governments::Changes& Governments::changes(const std::string& d) {
+  auto& of = changes_[d];
+  if (of) return *of;
+  of = std::make_unique<Changes>(session_, layout_.ring_prefix(d));
+  // Whoever does not listen would keep them for ever.
+  const auto own = [this, d](const std::string& path) {
+    if (const auto bell = bells_.find(d); bell != bells_.end()) bell->second.own.insert(path);
+  };
+  of->votes.on_rung = own;
+  of->governments.on_rung = own;
+  return *of;
 }
 
 void Governments::swap(const std::string& d, model::Region region, int32_t version, const model::Government& to,
                        Done<int32_t> done) {
-  session_.multi({OpSet{layout_.government(d, region), government_text(to), version}, ring(d)},
-                 [alive = alive_, done = std::move(done)](Result<std::vector<OpResult>> r) {
-                   if (!*alive) return;
-                   if (r) return done(r->front().stat.version);
-                   auto error = std::move(r).error();
-                   if (error.code == Code::not_found) error.code = Code::conflict;
-                   done(base::fail(std::move(error)));
-                 });
+  changes(d).governments.add({{OpSet{layout_.government(d, region), government_text(to), version}},
+                              ring_line(region),
+                              nullptr,
+                              [done = std::move(done)](Result<std::vector<OpResult>> r) {
+                                if (r) return done(r->front().stat.version);
+                                auto error = std::move(r).error();
+                                if (error.code == Code::not_found) error.code = Code::conflict;
+                                done(base::fail(std::move(error)));
+                              }});
 }
 
-namespace {
-constexpr int kVoteTries = 4;  // of those that find no directory, or no vote to replace
-}
-
+// The directory of a token is made by the first that votes with it, and swept while it is empty: who is refused looks.
 void Governments::put_vote(const std::string& d, model::Region region, const model::Vote& vote,
                            Done<base::Nothing> done) {
-  make_vote(d, region, vote, kVoteTries, std::move(done));
-}
-
-void Governments::make_vote(const std::string& d, model::Region region, const model::Vote& vote, int tries,
-                            Done<base::Nothing> done) {
-  session_.create(
-      layout_.quorum(d, region, vote.token), "", CreateMode::persistent,
-      [this, alive = alive_, d, region, vote, tries, done = std::move(done)](Result<std::string> made) mutable {
-        if (!*alive) return;
-        if (!made && made.error().code != Code::exists) return done(base::fail(std::move(made).error()));
-        create_vote(d, region, vote, false, tries, std::move(done));
-      });
-}
-
-void Governments::create_vote(const std::string& d, model::Region region, const model::Vote& vote, bool instead,
-                              int tries, Done<base::Nothing> done) {
-  const auto path = layout_.vote(d, region, vote.token, vote.server);
-  std::vector<Op> ops;
-  if (instead) ops.emplace_back(OpRemove{path});
-  ops.emplace_back(OpCreate{path, vote_text(vote), CreateMode::ephemeral});
-  ops.push_back(ring(d));
-  session_.multi(std::move(ops), [this, alive = alive_, d, region, vote, instead, tries,
-                                  done = std::move(done)](Result<std::vector<OpResult>> r) mutable {
-    if (!*alive) return;
-    const auto code = r ? Code{} : r.error().code;
-    if (code == Code::exists && !instead) return create_vote(d, region, vote, true, tries, std::move(done));
-    // The directory was swept in between, or the vote that was to be replaced has just gone with its session.
-    if (code == Code::not_found && tries > 1) return make_vote(d, region, vote, tries - 1, std::move(done));
-    done(r ? ok() : base::fail(std::move(r).error()));
-  });
+  const auto dir = layout_.quorum(d, region, vote.token), path = layout_.vote(d, region, vote.token, vote.server);
+  forgotten_.erase(path);
+  const Op make_dir = OpCreate{dir, "", CreateMode::persistent};
+  const Op make = OpCreate{path, vote_text(vote), CreateMode::ephemeral};
+  const auto look = [this, dir, path, make_dir, make, name = vote.server.name](Done<Multis::Ops> seen) {
+    session_.children(dir, nullptr, [path, make_dir, make, name, seen = std::move(seen)](Result<Children> there) {
+      if (!there && there.error().code != Code::not_found) return seen(base::fail(std::move(there).error()));
+      if (!there) return seen(Multis::Ops({make_dir, make}));
+      if (std::binary_search(there->names.begin(), there->names.end(), name))
+        return seen(Multis::Ops({OpRemove{path}, make}));
+      seen(Multis::Ops({make}));
+    });
+  };
+  changes(d).votes.add(
+      {{make_dir, make}, ring_line(region, vote), look, [done = std::move(done)](Result<std::vector<OpResult>> r) {
+         done(r ? ok() : base::fail(std::move(r).error()));
+       }});
 }
 
 void Governments::remove_vote(const std::string& d, model::Region region, const model::LogToken& token,
                               const model::ServerId& server, Done<base::Nothing> done) {
-  session_.remove(layout_.vote(d, region, token, server), kAnyVersion,
-                  [this, alive = alive_, parent = layout_.quorum(d, region, token),
-                   done = std::move(done)](Result<base::Nothing> gone) {
-                    if (!*alive) return;
-                    if (!gone && gone.error().code != Code::not_found) return done(std::move(gone));
-                    // With the last vote of it the token goes; not_empty is fine.
-                    session_.remove(parent, kAnyVersion, [](Result<base::Nothing>) {});
-                    done(ok());
-                  });
+  const auto path = layout_.vote(d, region, token, server);
+  const auto look = [this, path](Done<Multis::Ops> seen) {
+    session_.exists(path, nullptr, [path, seen = std::move(seen)](Result<Stat> there) {
+      if (there) return seen(Multis::Ops({OpRemove{path}}));
+      if (there.error().code == Code::not_found) return seen(std::nullopt);
+      seen(base::fail(std::move(there).error()));
+    });
+  };
+  changes(d).removals.add(
+      {{OpRemove{path}},
+       "",
+       look,
+       [this, d, dir = layout_.quorum(d, region, token), done = std::move(done)](Result<std::vector<OpResult>> r) {
+         if (!r) return done(base::fail(std::move(r).error()));
+         sweep_token(d, dir);
+         done(ok());
+       }});
+}
+
+void Governments::forget_vote(const std::string& d, model::Region region, const model::LogToken& token,
+                              const model::ServerId& server) {
+  const auto dir = layout_.quorum(d, region, token), path = layout_.vote(d, region, token, server);
+  forgotten_[path] = dir;
+  forget(path, dir);
+}
+
+// At once, and by itself: it is before whatever vote is cast there later.
+void Governments::forget(const std::string& path, const std::string& dir) {
+  session_.remove(path, kAnyVersion, [this, alive = alive_, path](const Result<base::Nothing>& gone) {
+    if (*alive && (gone || gone.error().code == Code::not_found)) forgotten_.erase(path);
+  });
+  session_.remove(dir, kAnyVersion, [](const Result<base::Nothing>&) {});  // of a vote that was the last
+}
+
+// With the last vote of it the token goes. Others may be at it, too.
+void Governments::sweep_token(const std::string& d, const std::string& path) {
+  const auto look = [this, path](Done<Multis::Ops> seen) {
+    session_.children(path, nullptr, [path, seen = std::move(seen)](Result<Children> there) {
+      if (there && there->names.empty()) return seen(Multis::Ops({OpRemove{path}}));
+      seen(std::nullopt);
+    });
+  };
+  look([this, alive = alive_, d, path, look](Result<Multis::Ops> seen) {
+    if (!*alive || !seen || !*seen) return;
+    changes(d).tokens.add({std::move(**seen), "", look, [](const Result<std::vector<OpResult>>&) {}});
+  });
 }
 
 namespace {
@@ -175,13 +227,17 @@ void Governments::read_votes(const std::string& d, model::Region region, Done<st
 
 // --- the bell --------------------------------------------------------------------------------------
 
-void Governments::listen(const std::string& d, std::function<void()> rung) {
+void Governments::listen(const std::string& d, std::function<void(const Ring&)> rung) {
   bells_[d].rung = std::move(rung);
   arm(d);
 }
 
 void Governments::connected() {
-  for (const auto& [d, bell] : bells_) arm(d);
+  for (auto& [d, bell] : bells_) {
+    bell.next.reset();
+    arm(d);
+  }
+  for (const auto& [path, dir] : std::map(forgotten_)) forget(path, dir);
 }
 
 void Governments::arm(const std::string& d) {
@@ -191,11 +247,64 @@ void Governments::arm(const std::string& d) {
       [this, alive = alive_, d, number] {
         if (*alive && bells_[d].watch == number) arm(d);
       },
-      [this, alive = alive_, d](Result<Children>) {
+      [this, alive = alive_, d](Result<Children> rings) {
         if (!*alive) return;
+        if (rings) return hear(d, rings->names);
         // Told or not, it may have been rung; what cannot be read now is armed again at the next connection.
-        if (const auto& rung = bells_[d].rung) rung();
+        auto& bell = bells_[d];
+        bell.next.reset();
+        bell.rung({});
       });
+}
+
+namespace {
+std::optional<uint64_t> number_of(std::string_view ring) {
+  const auto digits = ring.substr(std::min(ring.size(), ring.rfind('-') + 1));
+  uint64_t n = 0;
+  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), n);
+  return error == std::errc{} && end == digits.data() + digits.size() ? std::optional(n) : std::nullopt;
+}
+}  // namespace
+
+// Rings are numbered without gaps, and swept when they are old: who finds one missing has to ask for everything, as
+// does who finds too many.
+void Governments::hear(const std::string& d, const std::vector<std::string>& rings) {
+  auto& bell = bells_[d];
+  const auto last = rings.empty() ? std::nullopt : number_of(rings.back());
+  const auto from = bell.next;
+  bell.next = last ? *last + 1 : rings.empty() ? from.value_or(0) : from;
+  if (!from || !bell.next || *bell.next < *from || *bell.next - *from > kRingsRead) {
+    bell.own.clear();
+    return bell.rung({});
+  }
+  std::vector<std::string> paths;
+  size_t came = 0;
+  for (auto ring = rings.rbegin(); ring != rings.rend() && number_of(*ring) >= from; ++ring, ++came)
+    if (auto path = layout_.bell(d) + "/" + *ring; bell.own.erase(path) == 0) paths.push_back(std::move(path));
+  if (came < *bell.next - *from) return bell.rung({});
+  if (!paths.empty()) read_rings(d, paths);
+}
+
+void Governments::read_rings(const std::string& d, const std::vector<std::string>& paths) {
+  struct Heard {
+    Ring ring;
+    bool any = false;
+    size_t left = 0;
+  };
+  const auto heard = std::make_shared<Heard>();
+  heard->left = paths.size();
+  for (const auto& path : paths)
+    session_.get(path, nullptr, [this, alive = alive_, d, heard](const Result<Node>& node) {
+      if (!*alive) return;
+      auto ring = node ? parse_ring(node->value) : base::fail(node.error());
+      heard->any |= !ring || ring->any();
+      if (ring) {
+        auto& all = heard->ring;
+        all.votes.insert(all.votes.end(), ring->votes.begin(), ring->votes.end());
+        all.governments.insert(all.governments.end(), ring->governments.begin(), ring->governments.end());
+      }
+      if (--heard->left == 0) bells_[d].rung(heard->any ? Ring{} : heard->ring);
+    });
 }
 
 }  // namespace cantle::coord

@@ -5,11 +5,15 @@
 //   Governments governments(session, layout);
 //   governments.read(d, region, [](Result<optional<Read>> r) { … });          // after a sync
 //   governments.swap(d, region, read.version, next, [](Result<int32_t> version) { … });
-//   governments.listen(d, [] { … });   // the bell of a table: a vote or a government may have changed
+//   governments.listen(d, [](const Ring& of) { … });   // the bell of a table: these votes, governments may have
+//   changed
 // `d` is the table's distribution().
 //
-// A swap and a vote ring the table's bell in the same multi, so that one watch a table tells of all its partitions. The
-// watch is a hint (S33). A swap whose connection was lost ends outcome_unknown: read, and compare `writer` (S27).
+// Swaps and votes of many regions go together, in few multis (multis.h), each with a ring of the table's bell that
+// names its regions: one watch a table tells of all its partitions, and a server reads only what was named. A conflict
+// in one does not fail the others. Reads of governments share a sync: those that come while one is under way wait for
+// the next. The watch is a hint (S33). A swap whose connection was lost ends outcome_unknown: read, and compare
+// `writer` (S27).
 //
 // Ownership: session outlives it; callbacks are not made after its end. Threads: the session's loop.
 #pragma once
@@ -18,11 +22,14 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "lib/coord/coord.h"
 #include "lib/coord/layout.h"
+#include "lib/coord/multis.h"
+#include "lib/coord/ring.h"
 #include "lib/model/quorum.h"
 
 namespace cantle::coord {
@@ -50,30 +57,50 @@ class Governments {
   // It does not stand there afterwards.
   void remove_vote(const std::string& d, model::Region region, const model::LogToken& token,
                    const model::ServerId& server, Done<base::Nothing> done);
+  // The same, of one whose tenure is over: nobody waits for it, and it is tried again at each new connection.
+  void forget_vote(const std::string& d, model::Region region, const model::LogToken& token,
+                   const model::ServerId& server);
   void read_votes(const std::string& d, model::Region region, Done<std::vector<model::Vote>> done);
 
-  // From now on `rung` is called whenever the bell may have been rung. Say connected() at each new connection: the
-  // watches of a lost one may have gone with it.
-  void listen(const std::string& d, std::function<void()> rung);
+  // From now on `rung` is called when the bell was rung, or may have been, by others: ring.any() if it is not known for
+  // whom. Say connected() at each new connection: the watches of a lost one may have gone with it.
+  void listen(const std::string& d, std::function<void(const Ring&)> rung);
   void connected();
 
  private:
-  struct Bell {
-    std::function<void()> rung;
-    uint64_t watch = 0;  // the one that counts: an older one that fires late is nobody's
+  static constexpr uint64_t kRingsRead = 64;  // of those that came at once; of more it is not asked for whom they were
+
+  // What is changed of a table.
+  struct Changes {
+    Changes(Session& session, const std::string& ring)
+        : votes(session, ring), governments(session, ring), removals(session, ""), tokens(session, "") {}
+    Multis votes, governments, removals, tokens;
   };
-  void make_vote(const std::string& d, model::Region region, const model::Vote& vote, int tries,
-                 Done<base::Nothing> done);
-  void create_vote(const std::string& d, model::Region region, const model::Vote& vote, bool instead, int tries,
-                   Done<base::Nothing> done);
+  struct Bell {
+    std::function<void(const Ring&)> rung;
+    uint64_t watch = 0;            // the one that counts: an older one that fires late is nobody's
+    std::optional<uint64_t> next;  // the number of the first ring that was not heard; nothing: it is not known
+    std::set<std::string> own;     // that are not heard yet
+  };
+  Changes& changes(const std::string& d);
+  void sweep_token(const std::string& d, const std::string& path);
   void arm(const std::string& d);
-  Op ring(const std::string& d) const {
-    return OpCreate{layout_.ring_prefix(d), "", CreateMode::persistent_sequential};
-  }
+  void hear(const std::string& d, const std::vector<std::string>& rings);
+  void read_rings(const std::string& d, const std::vector<std::string>& paths);
+  struct Reading {
+    std::string path;
+    Done<std::optional<Read>> done;
+  };
+  void sync_reads();
+  void forget(const std::string& path, const std::string& dir);
 
   Session& session_;
   Layout layout_;
   std::map<std::string, Bell> bells_;
+  std::map<std::string, std::unique_ptr<Changes>> changes_;
+  std::vector<Reading> reads_;  // that wait for a sync
+  bool syncing_ = false;
+  std::map<std::string, std::string> forgotten_;  // votes that may stand yet, and their directories
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
 };
 

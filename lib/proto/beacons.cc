@@ -74,6 +74,9 @@ void Beacons::set_peers(std::set<ServerId> peers) {
 
 std::vector<Send> Beacons::turn(const Now& now) {
   begin(now);
+  for (auto& [server, peer] : known_)
+    if (peer.heard_at != Instant{} && now.at - peer.heard_at > kSilent && !std::exchange(peer.silence_told, true))
+      news_ = true;
   std::vector<Send> out;
   // A turn that comes a little early counts, so that two make not three.
   if (now.at + kBeaconEvery / 10 < next_beacon_) return out;
@@ -100,6 +103,7 @@ std::optional<model::QuorumBeaconReply> Beacons::heard(const Now& now, const mod
   if (beacon.stamp > peer->heard_stamp) {
     peer->heard_stamp = beacon.stamp;
     peer->heard_at = now.at;
+    peer->silence_told = false;
   }
   for (const auto& r : beacon.released) note_release(now.at, beacon.from, r);
   // The promise: from now on, whenever the beacon was sent.

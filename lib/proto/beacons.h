@@ -143,6 +143,7 @@ class Beacons {
     // what this server grants it
     uint64_t heard_stamp = 0;
     base::Instant heard_at, promised_until, promised_before;  // before: to earlier lives
+    bool silence_told = false;                                // that it has not been heard for kSilent is news once
     std::map<model::PartitionId, model::Epoch> accepted;
   };
   struct Sent {

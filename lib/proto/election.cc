@@ -174,7 +174,6 @@ void Election::on(Instant now, const VotePut& in, Effects&) {
     standing_.erase(*token);
   } else {
     put_ = std::get<Vote>(put_asked_);
-    next_votes_ = now;
   }
 }
 
@@ -187,7 +186,30 @@ void Election::on(Instant, const VotesLost&, Effects&) {
 void Election::on(Instant, const VotesRead& in, Effects&) {
   if (!reading_votes_.out || in.number != reading_votes_.number) return;
   reading_votes_.out = false;
-  if (in.votes) votes_ = *in.votes;
+  if (!in.votes) return;
+  votes_.clear();
+  for (const auto& vote : *in.votes) keep_vote(vote);
+  std::erase_if(heard_, [&](const auto& h) { return h.second.since <= in.number; });
+  for (const auto& [assignment, heard] : heard_) keep_vote(heard.vote);
+}
+
+// Who votes has sealed, and its log does not change under it: that is as true as if it were read now.
+void Election::on(Instant, const VoteHeard& in, Effects&) {
+  const auto& by = in.vote.assignment;
+  if (by == self_.assignment || (read_ && model::find_voter(read_->government.voters, by) == nullptr)) return;
+  if (!heard_.contains(by) && heard_.size() >= model::kVotersMax) heard_.erase(heard_.begin());
+  heard_[by] = {next_number_, in.vote};
+  keep_vote(in.vote);
+}
+
+// The last that was said of a voter; an older life of it does not speak any more.
+void Election::keep_vote(const Vote& vote) {
+  const auto at =
+      std::find_if(votes_.begin(), votes_.end(), [&](const Vote& v) { return v.assignment == vote.assignment; });
+  if (at == votes_.end())
+    votes_.push_back(vote);
+  else if (vote.incarnation > at->incarnation || (vote.incarnation == at->incarnation && vote.promise >= at->promise))
+    *at = vote;
 }
 
 void Election::on(Instant now, const SuspectAnswered& in, Effects&) {
@@ -199,8 +221,13 @@ void Election::on(Instant now, const SuspectAnswered& in, Effects&) {
     agree_.erase(in.by);
 }
 
-void Election::on(Instant now, const Rung&, Effects&) {
-  next_votes_ = now;
+// A table's bell rings for all of its partitions: those that have nothing to ask are not all read at once.
+void Election::on(Instant now, const Rung& in, Effects&) {
+  if (calm() && (leads_ || cause(now) == Cause::none)) {
+    next_reconcile_ = std::min(next_reconcile_, now + kRungCalm);
+    return;
+  }
+  if (in.votes) next_votes_ = now;
   want_read(now);
 }
 
@@ -350,6 +377,7 @@ void Election::enter(Instant now, Phase phase) {
   switch (phase) {
     case Phase::calm:
       agree_.clear();
+      if (wanted_) next_put_ = std::max(next_put_, now + kVoteLinger);  // thousands at once have better things to do
       wanted_.reset();
       break;
     case Phase::asking:
@@ -358,17 +386,16 @@ void Election::enter(Instant now, Phase phase) {
       ask_wait_ = kAskEvery;
       agree_.clear();
       break;
-    case Phase::held:
-      votes_.clear();
-      next_votes_ = now;
-      break;
+    case Phase::held: begin_reading_votes(now); break;
     case Phase::reading: want_read(now); break;
     case Phase::voting:
       ballot_ = read_->government.epoch.next();
-      votes_.clear();
+      std::erase_if(votes_, [&](const Vote& v) { return v.promise != ballot_ && !MUTANT("any_promise_counts"); });
+      std::erase_if(heard_, [&](const auto& h) { return h.second.vote.promise != ballot_; });
       majority_since_.reset();
       voting_since_ = now;
-      next_votes_ = now;
+      next_put_ = now;
+      begin_reading_votes(now + kVotesEvery);
       next_read_ = now + kVotingReadEvery;
       break;
     case Phase::waiting:
@@ -568,6 +595,7 @@ void Election::act(Instant now, Effects& out) {
       return v.assignment == voter.assignment && (v.promise == ballot_ || MUTANT("any_promise_counts"));
     });
   });
+  turn_at_.reset();
   if (!enough) return majority_since_.reset();
   if (!majority_since_) majority_since_ = now;
   auto able = candidates(voters, votes, ballot_);
@@ -577,9 +605,33 @@ void Election::act(Instant now, Effects& out) {
                           [&](const Vote& v) { return v.assignment == told->released.successor; });
   const auto own =
       std::find_if(able.begin(), able.end(), [&](const Vote& v) { return v.assignment == self_.assignment; });
-  if (own == able.end() || now < *majority_since_ + (own - able.begin()) * kTurn || !may_swap(now)) return;
+  if (own == able.end()) return;
+  turn_at_ = std::max(*majority_since_ + (own - able.begin()) * kTurn, next_swap_);
+  if (now < *turn_at_ || !may_swap(now)) return;
   phase_ = Phase::swapping;
   swap(now, std::max(ballot_, never_led()), self_.assignment, out);
+}
+
+// What is due already and was not done waits for something that comes, or for what is looked at now and then.
+Instant Election::next_look(Instant now) const {
+  Instant next = now + (!calm() ? kTick : leads_ ? kCalmTick : kFollowTick);
+  const auto at = [&](Instant due) {
+    if (due > now) next = std::min(next, due);
+  };
+  if (want_read_ && !reading_.out) at(next_read_);
+  // That one who was heard falls silent is news.
+  if (const auto heard = beacons_->heard(leader_.server); !heard || heard->at < leader_.since)
+    at(std::max(leader_.since, beacons_->gap_at()) + beacon::kSilent + std::chrono::milliseconds(1));
+  if (!reading_votes_.out && (phase_ == Phase::voting || phase_ == Phase::held)) at(next_votes_);
+  if (!putting_.out) at(next_put_);
+  if (!swap_) at(next_swap_);
+  if (doubt_) at(next_doubt_);
+  if (doubt_ || phase_ == Phase::waiting) at(beacons_->may_seal_from());
+  if (phase_ == Phase::asking) at(next_question_);
+  if (phase_ == Phase::voting && turn_at_) at(*turn_at_);
+  const Voter* leader = read_ ? model::find_voter(read_->government.voters, read_->government.leader) : nullptr;
+  if (phase_ == Phase::waiting && leader != nullptr) at(beacons_->promised_until(leader->server, self_.partition));
+  return next;
 }
 
 // So that those who heard nothing of it need not wait.
@@ -608,11 +660,16 @@ void Election::read_if_due(Instant now, Effects& out) {
 void Election::read_votes_if_due(Instant now, Effects& out) {
   if (now < next_votes_ || (reading_votes_.out && !reading_votes_.late(now))) return;
   reading_votes_ = {next_number_++, now, true};
-  next_votes_ = now + (votes_for_long(now) ? kVotesMost : kVotesEvery);
+  next_votes_ = now + votes_wait_;
+  votes_wait_ = std::min(votes_wait_ * 2, kVotesMost);
   out.emplace_back(ReadVotes{reading_votes_.number});
 }
 
-// Where a majority is away, as many partitions as a server has would ask the coordination service ten times a second.
+void Election::begin_reading_votes(Instant first) {
+  next_votes_ = first;
+  votes_wait_ = kVotesEvery;
+}
+
 bool Election::votes_for_long(Instant now) const { return phase_ == Phase::voting && voting_since_ + kVotesLong < now; }
 
 bool Election::may_swap(Instant now) const {

@@ -11,7 +11,7 @@
 //   for (auto& e : election.step(now, input)) std::visit([&](auto& x) { perform(x); }, e);
 //   election.admits(epoch)                                // may a message of this government's epoch act here?
 //   election.answer(now, question)                        // quorum.suspect
-// Tick at least every kTick, and at once when Beacons::take_news() says so.
+// Tick at next_look(), and at once when Beacons::take_news() says so.
 //
 // Effects that ask are answered with their number; an answer to another number is passed over, and one that does not
 // come within kAnswerMost is asked for again.
@@ -63,14 +63,21 @@ namespace cantle::proto {
 
 namespace election {
 
-constexpr base::Duration kTick = std::chrono::milliseconds(50);
-constexpr base::Duration kTurn = std::chrono::milliseconds(300);  // between one candidate and the next
-constexpr base::Duration kVotesEvery = std::chrono::milliseconds(100);
+constexpr base::Duration kTick = std::chrono::milliseconds(100);      // at most between two looks while it is not calm
+constexpr base::Duration kCalmTick = std::chrono::milliseconds(250);  // and while it leads
+constexpr base::Duration kFollowTick = std::chrono::seconds(1);       // or follows, which ends with news of beacons
+constexpr base::Duration kRungCalm = std::chrono::seconds(2);         // within which one that is calm looks who rang
+constexpr base::Duration kTurn = std::chrono::milliseconds(300);      // between one candidate and the next
+// Votes are heard as they are cast (VoteHeard); they are read as well, at first this long after one's own, then ever
+// less often: where a majority is away, as many partitions as a server has would ask the coordination service all the
+// time.
+constexpr base::Duration kVotesEvery = std::chrono::milliseconds(300);
+constexpr base::Duration kVoteLinger = std::chrono::seconds(1);              // of one that nobody needs any more
 constexpr base::Duration kVotingReadEvery = std::chrono::milliseconds(500);  // of the government
-constexpr base::Duration kVotesLong = std::chrono::seconds(3);  // after which it looks less often, and at the bell
+constexpr base::Duration kVotesLong = std::chrono::seconds(3);  // after which the government is read less often
 constexpr base::Duration kVotesMost = std::chrono::seconds(1), kVotingReadMost = std::chrono::seconds(2);
 constexpr base::Duration kAskEvery = std::chrono::milliseconds(300), kAskMost = std::chrono::seconds(2);
-constexpr base::Duration kFresh = std::chrono::seconds(1);        // a read before a seal
+constexpr base::Duration kFresh = std::chrono::seconds(2);        // a read before a seal
 constexpr base::Duration kContactMost = std::chrono::seconds(1);  // a leader without a majority's answers
 constexpr base::Duration kLeaselessMost = std::chrono::seconds(5);
 constexpr base::Duration kRest = std::chrono::seconds(5);  // who resigned does not lead
@@ -126,7 +133,12 @@ struct SuspectAnswered {
   uint64_t number = 0;
   base::Result<model::QuorumSuspectReply> answer;
 };
-struct Rung {};  // the bell: a vote or the government may have changed
+struct Rung {  // the bell: the government may have changed, and votes if it is not known what has
+  bool votes = true;
+};
+struct VoteHeard {  // with the bell: it was cast, and stood then
+  model::Vote vote;
+};
 struct LogState {
   model::LogToken token;  // durable
   bool whole = true;      // everything above the applied LSN is there
@@ -159,7 +171,7 @@ struct ReportCut {
   std::optional<model::CutReport> cut;
 };
 using Input = std::variant<Tick, GovernmentRead, Swapped, Sealed, VotePut, VotesLost, VotesRead, SuspectAnswered, Rung,
-                           LogState, PromiseMet, LeaderMet, ResignAsked, Reform, ReportCut>;
+                           VoteHeard, LogState, PromiseMet, LeaderMet, ResignAsked, Reform, ReportCut>;
 
 // --- effects --------------------------------------------------------------------------------------------------
 struct ReadGovernment {
@@ -269,7 +281,16 @@ class Election {
   // It does not know what it promised, and obeys nobody; then: what it promised instead.
   bool in_doubt() const { return doubt_; }
   const std::optional<model::Epoch>& doubted() const { return doubted_; }
+  // Where a vote of its own may stand: whoever ends it removes those.
+  const std::set<model::LogToken>& standing() const { return standing_; }
   std::string_view doing() const;
+  // When time alone may have something to be done, if nothing comes before.
+  base::Instant next_look(base::Instant now) const;
+  // It leads or follows, asks for nothing and waits for no answer: what ends that is heard of, or takes a second.
+  bool calm() const {
+    return phase_ == Phase::calm && read_ && !want_read_ && !reading_.out && !swap_ && !putting_.out && !wanted_ &&
+           standing_.empty() && !unknown_since_ && emptying_.value == 0 && !reform_;
+  }
 
  private:
   enum class Phase : uint8_t {
@@ -325,6 +346,7 @@ class Election {
   void on(base::Instant now, const election::VotesRead& in, election::Effects& out);
   void on(base::Instant now, const election::SuspectAnswered& in, election::Effects& out);
   void on(base::Instant now, const election::Rung& in, election::Effects& out);
+  void on(base::Instant now, const election::VoteHeard& in, election::Effects& out);
   void on(base::Instant now, const election::LogState& in, election::Effects& out);
   void on(base::Instant now, const election::PromiseMet& in, election::Effects& out);
   void on(base::Instant now, const election::LeaderMet& in, election::Effects& out);
@@ -363,6 +385,8 @@ class Election {
   void read_if_due(base::Instant now, election::Effects& out);
   void read_votes_if_due(base::Instant now, election::Effects& out);
   bool may_swap(base::Instant now) const;
+  void keep_vote(const model::Vote& vote);
+  void begin_reading_votes(base::Instant first);
   bool votes_for_long(base::Instant now) const;
   void swap(base::Instant now, model::Epoch epoch, model::AssignmentId leader, election::Effects& out);
   void swap(base::Instant now, model::Government to, election::Effects& out);
@@ -406,10 +430,16 @@ class Election {
   std::optional<base::Instant> unknown_since_;  // a swap that would make this replica leader
   Request reading_, reading_votes_, putting_;
   std::optional<Swap> swap_;
-  std::vector<model::Vote> votes_;
-  std::optional<base::Instant> majority_since_;
-  std::optional<model::Vote> wanted_, put_;  // the vote as it should stand, and as it does
-  std::set<model::LogToken> standing_;       // where one of ours may stand
+  base::Duration votes_wait_{0};
+  std::vector<model::Vote> votes_;  // of a voter its newest
+  struct Heard {
+    uint64_t since = 0;  // reads from this number on show it
+    model::Vote vote;
+  };
+  std::map<model::AssignmentId, Heard> heard_;
+  std::optional<base::Instant> majority_since_, turn_at_;  // turn_at_: when this one may swap, if it is the best left
+  std::optional<model::Vote> wanted_, put_;                // the vote as it should stand, and as it does
+  std::set<model::LogToken> standing_;                     // where one of ours may stand
   std::variant<model::Vote, model::LogToken> put_asked_;
   uint64_t next_number_ = 1;
   bool backwards_told_ = false;

@@ -90,6 +90,7 @@ void QuorumReplica::join(Instant now, election::Effects effects, Out& out) {
           effect);
     }
   }
+  elect_at_ = std::min(elect_at_, election_.next_look(now));
 }
 
 void QuorumReplica::lead(Instant now, const election::Lead& e, Out& out) {
@@ -149,8 +150,8 @@ void QuorumReplica::pass(Instant now, Effects& effects, Out& out) {
 
 void QuorumReplica::tick(Instant now, Out& out) {
   tell_log(now, out);
-  elect_at_ = now + election::kTick;
   join(now, election_.step(now, election::Tick{}), out);
+  elect_at_ = election_.next_look(now);
   at_leader(now, out, [&](Leader& leader, Effects& effects) { leader.tick(now, effects); });
   reform_if_due(now, out);
   think_of_cut(now, out);

@@ -10,6 +10,7 @@ using namespace proto::election;
 using base::Code;
 
 namespace {
+constexpr base::Duration kTurnEvery = std::chrono::milliseconds(50);
 constexpr Duration kCallTimeout = 400ms, kWriteEvery = 60ms, kDiskStands = 1s;
 
 model::LogToken token_of_log(const ToyLog& log) {
@@ -42,8 +43,15 @@ ElectionNode::ElectionNode(ElectionWorld& world, ElectionHost& host, Network& ne
     if (event == coord::Event::connected) governments_->connected();
   });
   governments_ = std::make_unique<coord::Governments>(*session_, world_.layout());
-  governments_->listen(ElectionWorld::kDistribution, [this] {
-    for (auto& r : replicas_) step(*r, Rung{});
+  governments_->listen(ElectionWorld::kDistribution, [this](const coord::Ring& ring) {
+    for (auto& r : replicas_) {
+      const auto own = ElectionWorld::region(r->partition);
+      if (ring.any()) step(*r, Rung{});
+      for (const auto& [region, vote] : ring.votes)
+        if (region == own) step(*r, VoteHeard{vote});
+      for (const auto& region : ring.governments)
+        if (region == own) step(*r, Rung{false});
+    }
   });
   network_.listen(host_.process, [this](const std::string&, const std::any& request, Network::Reply reply) {
     serve(request, std::move(reply));
@@ -56,7 +64,7 @@ ElectionNode::~ElectionNode() = default;
 // --- turns -------------------------------------------------------------------------------------------------------
 
 void ElectionNode::turn() {
-  host_.process.after(kTick, [this] { turn(); });
+  host_.process.after(kTurnEvery, [this] { turn(); });
   for (const auto& send : beacons_.turn(now()))
     network_.call(host_.process, election_address(send.to), send.beacon, kCallTimeout, [this](Network::Answer answer) {
       if (!answer) return;

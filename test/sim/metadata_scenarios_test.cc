@@ -384,6 +384,10 @@ TEST(SimMetadata, a_vote_survives_that_its_directory_is_swept) {
     const auto path = w.layout().quorum("1_t", {1}, {{1}, {lsn}});
     const auto at = std::chrono::microseconds(random.below(3000));
     std::optional<base::Result<base::Nothing>> gone;
+    bool made = false;
+    sweeper.session->create(path, "", coord::CreateMode::persistent,
+                            [&](const base::Result<std::string>& r) { made = r.has_value(); });
+    ASSERT_TRUE(w.wait([&] { return made; }, 5s)) << lsn;
     w.scheduler().after(at, [&] {
       sweeper.session->remove(path, coord::kAnyVersion, [&](base::Result<base::Nothing> r) { gone = std::move(r); });
     });

@@ -73,8 +73,15 @@ void QuorumNode::open() {
     if (event == coord::Event::connected) governments_->connected();
   });
   for (size_t p = 0; p < world_.chaos().partitions; ++p)
-    governments_->listen(QuorumWorld::distribution(p), [this, p] {
-      if (auto* r = at(p)) run(*r, [&](Out& out) { r->machine->elect(at(), election::Rung{}, out); });
+    governments_->listen(QuorumWorld::distribution(p), [this, p](const coord::Ring& ring) {
+      const auto tell = [&](const std::optional<model::Region>& region, const election::Input& in) {
+        for (size_t i = 0; i < replicas_.size() && host_.process.alive(); ++i)
+          if (auto& r = *replicas_[i]; r.partition == p && (!region || *region == r.region))
+            run(r, [&](Out& out) { r.machine->elect(at(), in, out); });
+      };
+      if (ring.any()) tell({}, election::Rung{});
+      for (const auto& [region, vote] : ring.votes) tell(region, election::VoteHeard{vote});
+      for (const auto& region : ring.governments) tell(region, election::Rung{false});
     });
   world_.network.listen(host_.process, [this](const std::string&, const std::any& request, Network::Reply reply) {
     serve(request, std::move(reply));
@@ -197,6 +204,8 @@ void QuorumNode::perform(proto::quorum_tables::End& e) {
   Out out;
   r->machine->resign(at(), {}, "its copy takes no further part", out);
   r->ended = true;
+  for (const auto& token : r->machine->election().standing())
+    governments_->forget_vote(distribution(*r), r->region, token, host_.id);
   live_.erase(e.partition);
   beacons_->forget(e.partition);
   for (auto& effect : out) {
@@ -503,9 +512,11 @@ void QuorumNode::perform(Replica& r, election::Seal& e) {
 }
 
 void QuorumNode::perform(Replica& r, election::PutVote& e) {
-  governments_->put_vote(distribution(r), r.region, e.vote, [this, &r, number = e.number](const base::Status& status) {
+  const auto done = [this, &r, number = e.number, token = e.vote.token](const base::Status& status) {
+    if (find(r.id) == nullptr) return governments_->forget_vote(distribution(r), r.region, token, host_.id);
     run(r, [&](Out& out) { r.machine->elect(at(), election::VotePut{number, status}, out); });
-  });
+  };
+  governments_->put_vote(distribution(r), r.region, e.vote, done);
 }
 
 void QuorumNode::perform(Replica& r, election::RemoveVote& e) {
