@@ -222,6 +222,7 @@ class Quorum {
   void news();
   void listen(const std::string& distribution);
   void rung(const std::string& distribution, const coord::Ring& ring);
+  bool may_stand(const std::string& distribution, model::Region region, const model::LogToken& vote);
   base::Instant at() { return loop_.now(); }
   proto::beacon::Now now() { return {loop_.now(), loop_.wall_ms()}; }
   void hand_over_more();

@@ -67,11 +67,18 @@ void Quorum::perform(Replica& r, election::Seal& e) {
     loop_.defer([done, asked] { done(asked); });
 }
 
+// Of the replica that is there now.
+bool Quorum::may_stand(const std::string& distribution, model::Region region, const model::LogToken& vote) {
+  const auto it = by_region_.find({distribution, region});
+  const auto* r = it == by_region_.end() ? nullptr : find(it->second);
+  return r != nullptr && r->machine->election().standing().contains(vote);
+}
+
 void Quorum::perform(Replica& r, election::PutVote& e) {
   const auto done = [this, d = r.distribution, region = r.region, token = e.vote.token, id = r.assignment,
                      number = e.number](const base::Status& status) {
     CRASH_POINT("partd.voted");
-    if (!by_region_.contains({d, region})) return governments_.forget_vote(d, region, token, self_);
+    if (find(id) == nullptr && !may_stand(d, region, token)) return governments_.forget_vote(d, region, token, self_);
     run(id, [&](Replica& to, Out& out) { to.machine->elect(at(), election::VotePut{number, status}, out); });
   };
   governments_.put_vote(r.distribution, r.region, e.vote, done);

@@ -166,6 +166,7 @@ void Election::on(Instant now, const Sealed& in, Effects& out) {
 }
 
 void Election::on(Instant now, const VotePut& in, Effects&) {
+  if (const auto late = late_puts_.extract(in.number); !late.empty()) standing_.insert(late.mapped());
   if (!putting_.out || in.number != putting_.number) return;
   putting_.out = false;
   if (!in.status) {
@@ -180,7 +181,7 @@ void Election::on(Instant now, const VotePut& in, Effects&) {
 void Election::on(Instant, const VotesLost&, Effects&) {
   put_.reset();
   standing_.clear();
-  putting_.out = false;
+  put_is_late();
 }
 
 void Election::on(Instant, const VotesRead& in, Effects&) {
@@ -620,8 +621,9 @@ Instant Election::next_look(Instant now) const {
   };
   if (want_read_ && !reading_.out) at(next_read_);
   // That one who was heard falls silent is news.
-  if (const auto heard = beacons_->heard(leader_.server); !heard || heard->at < leader_.since)
-    at(std::max(leader_.since, beacons_->gap_at()) + beacon::kSilent + std::chrono::milliseconds(1));
+  const auto from = std::max(leader_.since, beacons_->gap_at());
+  if (const auto heard = beacons_->heard(leader_.server); !heard || heard->at < from)
+    at(from + beacon::kSilent + std::chrono::milliseconds(1));
   if (!reading_votes_.out && (phase_ == Phase::voting || phase_ == Phase::held)) at(next_votes_);
   if (!putting_.out) at(next_put_);
   if (!swap_) at(next_swap_);
@@ -636,9 +638,8 @@ Instant Election::next_look(Instant now) const {
 
 // So that those who heard nothing of it need not wait.
 void Election::empty_government(Instant now, Effects& out) {
-  const auto& g = read_->government;
-  if (emptying_ != g.epoch || g.leader != self_.assignment || phase_ == Phase::swapping || !may_swap(now)) return;
-  Government to = g;
+  if (!empties() || phase_ == Phase::swapping || !may_swap(now)) return;
+  Government to = read_->government;
   to.leader = {};
   if (leaving_) {
     to.voters = leaving_->voters;
@@ -697,12 +698,19 @@ void Election::care_for_swap(Instant now) {
   if (swap_ && swap_->request.late(now)) swap_unknown(now);
 }
 
+// What it led to is not waited for any more, and may be done yet.
+void Election::put_is_late() {
+  if (!std::exchange(putting_.out, false)) return;
+  if (const auto* vote = std::get_if<Vote>(&put_asked_)) late_puts_[putting_.number] = vote->token;
+}
+
 // The vote stands as it should, at one place.
 void Election::care_for_vote(Instant now, Effects& out) {
   if ((putting_.out && !putting_.late(now)) || now < next_put_) return;
   const auto old = std::find_if(standing_.begin(), standing_.end(),
                                 [&](const auto& token) { return !wanted_ || wanted_->token != token; });
   if (old == standing_.end() && (!wanted_ || put_ == wanted_)) return;
+  put_is_late();
   putting_ = {next_number_++, now, true};
   if (old != standing_.end()) {
     put_asked_ = *old;

@@ -289,7 +289,7 @@ class Election {
   // It leads or follows, asks for nothing and waits for no answer: what ends that is heard of, or takes a second.
   bool calm() const {
     return phase_ == Phase::calm && read_ && !want_read_ && !reading_.out && !swap_ && !putting_.out && !wanted_ &&
-           standing_.empty() && !unknown_since_ && emptying_.value == 0 && !reform_;
+           !unknown_since_ && !empties() && !reform_;
   }
 
  private:
@@ -369,6 +369,7 @@ class Election {
   void empty_government(base::Instant now, election::Effects& out);
   void care_for_swap(base::Instant now);
   void care_for_vote(base::Instant now, election::Effects& out);
+  void put_is_late();
 
   election::Cause cause(base::Instant now) const;
   bool majority_suspects(base::Instant now) const;
@@ -385,6 +386,7 @@ class Election {
   void read_if_due(base::Instant now, election::Effects& out);
   void read_votes_if_due(base::Instant now, election::Effects& out);
   bool may_swap(base::Instant now) const;
+  bool empties() const { return emptying_ == read_->government.epoch && read_->government.leader == self_.assignment; }
   void keep_vote(const model::Vote& vote);
   void begin_reading_votes(base::Instant first);
   bool votes_for_long(base::Instant now) const;
@@ -441,6 +443,7 @@ class Election {
   std::optional<model::Vote> wanted_, put_;                // the vote as it should stand, and as it does
   std::set<model::LogToken> standing_;                     // where one of ours may stand
   std::variant<model::Vote, model::LogToken> put_asked_;
+  std::map<uint64_t, model::LogToken> late_puts_;  // by number: of votes that may come to stand yet
   uint64_t next_number_ = 1;
   bool backwards_told_ = false;
 };

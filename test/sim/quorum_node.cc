@@ -513,7 +513,9 @@ void QuorumNode::perform(Replica& r, election::Seal& e) {
 
 void QuorumNode::perform(Replica& r, election::PutVote& e) {
   const auto done = [this, &r, number = e.number, token = e.vote.token](const base::Status& status) {
-    if (find(r.id) == nullptr) return governments_->forget_vote(distribution(r), r.region, token, host_.id);
+    const auto* now_there = r.ended ? find(r.id) : &r;
+    if (now_there == nullptr || (r.ended && !now_there->machine->election().standing().contains(token)))
+      return governments_->forget_vote(distribution(r), r.region, token, host_.id);
     run(r, [&](Out& out) { r.machine->elect(at(), election::VotePut{number, status}, out); });
   };
   governments_->put_vote(distribution(r), r.region, e.vote, done);

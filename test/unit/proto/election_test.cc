@@ -611,6 +611,16 @@ TEST(Election, it_says_when_it_is_to_be_looked_at) {
   EXPECT_EQ(r.election->next_look(r.now), std::min(r.now + kTick, voted + kTurn));
 }
 
+// That a leader fell silent is told once, and who stood still does not count that against it.
+TEST(Election, who_stood_still_looks_again_when_it_may_miss_the_leader) {
+  Rig r;
+  r.follow();
+  r.silent.insert("p0");
+  r.now = r.now + beacon::kSilent;
+  r.pass(50ms);
+  EXPECT_EQ(r.election->next_look(r.now), r.now + beacon::kSilent + 1ms);
+}
+
 TEST(Election, the_second_acts_when_the_first_has_not_within_its_turn) {
   Rig r;
   r.follow();
@@ -658,6 +668,21 @@ TEST(Election, when_another_was_elected_the_vote_is_taken_away) {
   EXPECT_EQ(r.take<RemoveVote>()->token, (LogToken{{5}, {100}}));
   EXPECT_EQ(r.take<Follow>()->leader, ServerId{"p2"});
   EXPECT_EQ(r.election->doing(), "follows");
+}
+
+// Among thousands it may wait for long, and what takes it away may come before it.
+TEST(Election, a_vote_that_is_put_when_nobody_waits_for_it_any_more_is_taken_away) {
+  Rig r;
+  r.follow();
+  r.seal();
+  const auto put = r.take<PutVote>()->number;
+  r.step(LeaderMet{{6}, assignment(3), {"p2"}, {1}});
+  r.pass(kAnswerMost);
+  r.step(VotePut{r.take<RemoveVote>()->number, base::ok()});
+  r.pass(kVoteLinger);
+  EXPECT_EQ(r.count<RemoveVote>(), 0U);
+  r.step(VotePut{put, base::ok()});
+  EXPECT_EQ(r.take<RemoveVote>()->token, (LogToken{{5}, {100}}));
 }
 
 TEST(Election, who_cannot_lead_says_so_and_does_not) {
