@@ -357,7 +357,7 @@ void Quorum::rung(const std::string& distribution, const coord::Ring& ring) {
       run(it->second, [&](Replica& r, Out& out) { r.machine->elect(at(), in, out); });
   };
   for (const auto& [region, vote] : ring.votes) tell(region, election::VoteHeard{vote});
-  for (const auto& region : ring.governments) tell(region, election::Rung{false});
+  for (const auto& region : ring.governments) tell(region, election::Rung{true});
 }
 
 void Quorum::coord_event(coord::Event event) {

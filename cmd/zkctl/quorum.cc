@@ -16,6 +16,7 @@
 #include "cmd/zkctl/verbs.h"
 #include "lib/base/bytes.h"
 #include "lib/coord/recovery_text.h"
+#include "lib/coord/ring.h"
 #include "lib/daemon/duration.h"
 #include "lib/daemon/exit.h"
 #include "lib/daemon/json.h"
@@ -315,8 +316,8 @@ base::Status write_government(Tool& tool, const model::RecoveryPlan& plan, const
     ops.emplace_back(coord::OpSet{path, text, seen.recovered_version});
   ops.emplace_back(coord::OpSet{tool.at().government(seen.distribution, plan.region),
                                 coord::government_text(proto::government_of(plan)), plan.version});
-  ops.emplace_back(
-      coord::OpCreate{tool.at().ring_prefix(seen.distribution), "", coord::CreateMode::persistent_sequential});
+  ops.emplace_back(coord::OpCreate{tool.at().ring_prefix(seen.distribution), coord::ring_line(plan.region),
+                                   coord::CreateMode::persistent_sequential});
   TRY_ASSIGN(auto* session, tool.coord());
   auto done = session->settled_multi(std::move(ops), 0);
   if (done) return base::ok();

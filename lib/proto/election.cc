@@ -222,13 +222,14 @@ void Election::on(Instant now, const SuspectAnswered& in, Effects&) {
     agree_.erase(in.by);
 }
 
-// A table's bell rings for all of its partitions: those that have nothing to ask are not all read at once.
+// A bell that names nobody rings for all partitions of its table: those that have nothing to ask are not all read at
+// once.
 void Election::on(Instant now, const Rung& in, Effects&) {
-  if (calm() && (leads_ || cause(now) == Cause::none)) {
+  if (!in.named && calm() && (leads_ || cause(now) == Cause::none)) {
     next_reconcile_ = std::min(next_reconcile_, now + kRungCalm);
     return;
   }
-  if (in.votes) next_votes_ = now;
+  if (!in.named) next_votes_ = now;
   want_read(now);
 }
 
@@ -627,7 +628,7 @@ Instant Election::next_look(Instant now) const {
   if (!reading_votes_.out && (phase_ == Phase::voting || phase_ == Phase::held)) at(next_votes_);
   if (!putting_.out) at(next_put_);
   if (!swap_) at(next_swap_);
-  if (doubt_) at(next_doubt_);
+  at(next_doubt_);
   if (doubt_ || phase_ == Phase::waiting) at(beacons_->may_seal_from());
   if (phase_ == Phase::asking) at(next_question_);
   if (phase_ == Phase::voting && turn_at_) at(*turn_at_);

@@ -66,7 +66,7 @@ namespace election {
 constexpr base::Duration kTick = std::chrono::milliseconds(100);      // at most between two looks while it is not calm
 constexpr base::Duration kCalmTick = std::chrono::milliseconds(250);  // and while it leads
 constexpr base::Duration kFollowTick = std::chrono::seconds(1);       // or follows, which ends with news of beacons
-constexpr base::Duration kRungCalm = std::chrono::seconds(2);         // within which one that is calm looks who rang
+constexpr base::Duration kRungCalm = std::chrono::seconds(2);         // within which one that is calm looks for whom
 constexpr base::Duration kTurn = std::chrono::milliseconds(300);      // between one candidate and the next
 // Votes are heard as they are cast (VoteHeard); they are read as well, at first this long after one's own, then ever
 // less often: where a majority is away, as many partitions as a server has would ask the coordination service all the
@@ -133,8 +133,8 @@ struct SuspectAnswered {
   uint64_t number = 0;
   base::Result<model::QuorumSuspectReply> answer;
 };
-struct Rung {  // the bell: the government may have changed, and votes if it is not known what has
-  bool votes = true;
+struct Rung {           // the bell
+  bool named = false;  // for this partition's government; else whatever may have changed, of any
 };
 struct VoteHeard {  // with the bell: it was cast, and stood then
   model::Vote vote;

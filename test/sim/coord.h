@@ -90,6 +90,7 @@ class CoordService {
   void put(const std::string& path, std::string value);
   // The same as any other change: followers see it when they see it.
   void set_now(const std::string& path, std::string value);
+  void change_now(const std::vector<coord::Op>& ops);  // together
   // Called after each committed transaction.
   void on_commit(std::function<void(const TreeTxn&)> fn) { on_commit_ = std::move(fn); }
 

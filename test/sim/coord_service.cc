@@ -29,6 +29,8 @@ void CoordService::set_now(const std::string& path, std::string value) {
     CHECK(change({coord::OpCreate{path, std::move(value)}}, 0).has_value());
 }
 
+void CoordService::change_now(const std::vector<coord::Op>& ops) { CHECK(change(ops, 0).has_value()); }
+
 void CoordService::put(const std::string& path, std::string value) {
   set_now(path, std::move(value));
   for (size_t i = 0; i < kFollowers; ++i) catch_up(i, zxid_);

@@ -50,7 +50,7 @@ ElectionNode::ElectionNode(ElectionWorld& world, ElectionHost& host, Network& ne
       for (const auto& [region, vote] : ring.votes)
         if (region == own) step(*r, VoteHeard{vote});
       for (const auto& region : ring.governments)
-        if (region == own) step(*r, Rung{false});
+        if (region == own) step(*r, Rung{true});
     }
   });
   network_.listen(host_.process, [this](const std::string&, const std::any& request, Network::Reply reply) {

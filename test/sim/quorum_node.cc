@@ -81,7 +81,7 @@ void QuorumNode::open() {
       };
       if (ring.any()) tell({}, election::Rung{});
       for (const auto& [region, vote] : ring.votes) tell(region, election::VoteHeard{vote});
-      for (const auto& region : ring.governments) tell(region, election::Rung{false});
+      for (const auto& region : ring.governments) tell(region, election::Rung{true});
     });
   world_.network.listen(host_.process, [this](const std::string&, const std::any& request, Network::Reply reply) {
     serve(request, std::move(reply));

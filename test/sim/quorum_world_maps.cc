@@ -1,6 +1,7 @@
 // QuorumWorld: METADATA, who hears of it, and who drives what it says is under way.
 #include "lib/base/check.h"
 #include "lib/coord/governments.h"
+#include "lib/coord/ring.h"
 #include "lib/meta/config_ops.h"
 #include "lib/proto/quorum_recovery.h"
 #include "test/sim/quorum_node.h"
@@ -121,7 +122,9 @@ bool QuorumWorld::recover(size_t p, const model::PartitionId& which) {
   if (!plan || plan->loss.kind != model::LossKind::none) return false;
   for (const auto& host : hosts)
     if (host->id != best->server) kill(*host);
-  coord.set_now(path, coord::government_text(proto::government_of(*plan)));
+  coord.change_now({coord::OpSet{path, coord::government_text(proto::government_of(*plan))},
+                    coord::OpCreate{layout.ring_prefix(distribution(p)), coord::ring_line(at->region),
+                                    coord::CreateMode::persistent_sequential}});
   recovered_.insert(which);
   scheduler.note("recovered", p, to_string(which), best->server.name, plan->epoch.value);
   return true;

@@ -405,11 +405,21 @@ TEST(Election, s35_without_an_answer_of_the_coordination_service_nothing_is_seal
   EXPECT_TRUE(r.election->admits({5}));
 }
 
+// A recovery, or a swap of voters: who leads does not wait with that.
+TEST(Election, a_bell_that_names_the_partition_is_followed_by_a_look_at_once) {
+  Rig r;
+  r.follow();
+  r.step(Rung{});
+  EXPECT_EQ(r.count<ReadGovernment>(), 0U);
+  r.step(Rung{true});
+  EXPECT_EQ(r.count<ReadGovernment>(), 1U);
+}
+
 TEST(Election, s33_a_read_that_began_before_the_suspicion_does_not_count) {
   Rig r;
   r.follow();
   r.step(Rung{});
-  EXPECT_EQ(r.count<ReadGovernment>(), 0U);  // it follows: it looks who rang, with its thousand neighbours, later
+  EXPECT_EQ(r.count<ReadGovernment>(), 0U);  // it follows: it looks for whom, with its thousand neighbours, later
   r.pass(kRungCalm);
   const auto old = r.take<ReadGovernment>();
   ASSERT_TRUE(old);
