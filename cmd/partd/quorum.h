@@ -61,6 +61,7 @@ constexpr size_t kHeldMax = 4096;
 constexpr size_t kOldReadsMax = 2;
 constexpr size_t kOldUnsentMax = size_t{2} << 20;
 constexpr base::Duration kOldLook = std::chrono::milliseconds(1);
+constexpr size_t kOpensMost = 64;  // of pipes to one server, not answered yet
 constexpr size_t kHeldBytesMax = size_t{32} << 20;
 constexpr base::Instant kNever{base::Duration::max()};
 constexpr size_t kQuorumRequestsMax = 65536;  // of clients, not answered yet
@@ -281,7 +282,7 @@ class Quorum {
                   std::string_view payload);
   template <class Message>
   void call_pipe(Replica& r, std::string_view method, const model::Hop& to, model::Epoch epoch, uint64_t generation,
-                 const Message& message);
+                 const Message& message, const std::function<void()>& answered);
   void perform(Replica& r, proto::election::ReadGovernment& e);
   void perform(Replica& r, proto::election::SwapGovernment& e);
   void perform(Replica& r, proto::election::Seal& e);
@@ -296,6 +297,7 @@ class Quorum {
   void perform(Replica& r, proto::quorum::Truncate& e);
   void perform(Replica& r, proto::quorum::Commit& e);
   void perform(Replica& r, proto::quorum::SendOpen& e);
+  void open_pipes(const model::ServerId& server);
   void perform(Replica& r, proto::quorum::SendCut& e);
   void perform(Replica& r, proto::quorum::SendBlock& e);
   void perform(Replica& r, proto::quorum::ForgetBlocks& e);
@@ -347,6 +349,11 @@ class Quorum {
   std::string answer_;
   std::deque<std::pair<model::AssignmentId, proto::quorum::SendOld>> old_;  // not begun
   size_t old_reading_ = 0;
+  struct Opening {
+    std::deque<std::pair<model::AssignmentId, proto::quorum::SendOpen>> waiting;
+    size_t out = 0;
+  };
+  std::map<model::ServerId, Opening> opening_;  // pipes to it
   io::Timer timer_, hand_over_timer_, old_timer_;
   bool draining_ = false;
   base::Instant hand_over_until_{};

@@ -203,9 +203,9 @@ void Quorum::perform(Replica& r, Commit& e) {
 
 template <class Message>
 void Quorum::call_pipe(Replica& r, std::string_view method, const model::Hop& to, model::Epoch epoch,
-                       uint64_t generation, const Message& message) {
+                       uint64_t generation, const Message& message, const std::function<void()>& answered) {
   links_.call(to.server, method, wire::encode(message), kOpenTimeout,
-              [this, id = r.assignment, to, epoch, generation](base::Result<std::string_view> answer) {
+              [this, id = r.assignment, to, epoch, generation, answered](base::Result<std::string_view> answer) {
                 base::Result<model::PipeOpenReply> reply = base::fail(Code::unavailable, "no answer");
                 if (answer)
                   reply = wire::decode<model::PipeOpenReply>(*answer);
@@ -214,17 +214,37 @@ void Quorum::call_pipe(Replica& r, std::string_view method, const model::Hop& to
                 run(id, [&](Replica& at_leader, Out& out) {
                   at_leader.machine->opened(at(), to, epoch, generation, reply, out);
                 });
+                answered();
               });
 }
 
 void Quorum::perform(Replica& r, SendOpen& e) {
-  call_pipe(r, "pipe.open", e.to, e.epoch, e.generation,
-            model::PipeOpen{envelope(r, e.to.assignment), e.epoch, e.generation, e.commit});
+  const auto server = e.to.server;
+  opening_[server].waiting.emplace_back(r.assignment, std::move(e));
+  open_pipes(server);
+}
+
+// Who comes to lead thousands at once opens so many at a time: beacons and requests are answered between them, and none
+// waits so long that it is given up.
+void Quorum::open_pipes(const model::ServerId& server) {
+  auto& opening = opening_[server];
+  while (!opening.waiting.empty() && opening.out < kOpensMost) {
+    const auto [id, e] = std::move(opening.waiting.front());
+    opening.waiting.pop_front();
+    auto* r = find(id);
+    if (r == nullptr || r->machine->election().leads() != e.epoch) continue;
+    ++opening.out;
+    call_pipe(*r, "pipe.open", e.to, e.epoch, e.generation,
+              model::PipeOpen{envelope(*r, e.to.assignment), e.epoch, e.generation, e.commit}, [this, server] {
+                --opening_[server].out;
+                open_pipes(server);
+              });
+  }
 }
 
 void Quorum::perform(Replica& r, SendCut& e) {
   call_pipe(r, "pipe.cut", e.to, e.epoch, e.generation,
-            model::PipeCut{envelope(r, e.to.assignment), e.epoch, e.generation, e.end, e.keep});
+            model::PipeCut{envelope(r, e.to.assignment), e.epoch, e.generation, e.end, e.keep}, [] {});
 }
 
 void Quorum::send_block(const model::ServerId& to, const model::PipeBlock& message, const model::BlockHeader& header,
