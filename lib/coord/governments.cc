@@ -88,15 +88,23 @@ Governments::Changes& Governments::changes(const std::string& d) {
 
 void Governments::swap(const std::string& d, model::Region region, int32_t version, const model::Government& to,
                        Done<int32_t> done) {
-  changes(d).governments.add({{OpSet{layout_.government(d, region), government_text(to), version}},
-                              ring_line(region),
-                              nullptr,
-                              [done = std::move(done)](Result<std::vector<OpResult>> r) {
-                                if (r) return done(r->front().stat.version);
-                                auto error = std::move(r).error();
-                                if (error.code == Code::not_found) error.code = Code::conflict;
-                                done(base::fail(std::move(error)));
-                              }});
+  const auto path = layout_.government(d, region);
+  const Op set = OpSet{path, government_text(to), version};
+  // In an election of thousands the others swap some of them, too: those are found all at once.
+  const auto look = [this, path, version, set](Done<Multis::Ops> seen) {
+    session_.exists(path, nullptr, [version, set, seen = std::move(seen)](Result<Stat> there) {
+      if (!there) return seen(base::fail(std::move(there).error()));
+      if (there->version != version) return seen(base::fail(Code::conflict, "another government is there by now"));
+      seen(Multis::Ops({set}));
+    });
+  };
+  changes(d).governments.add(
+      {{set}, ring_line(region), look, [done = std::move(done)](Result<std::vector<OpResult>> r) {
+         if (r) return done(r->front().stat.version);
+         auto error = std::move(r).error();
+         if (error.code == Code::not_found) error.code = Code::conflict;
+         done(base::fail(std::move(error)));
+       }});
 }
 
 // The directory of a token is made by the first that votes with it, and swept while it is empty: who is refused looks.

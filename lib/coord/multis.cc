@@ -104,7 +104,8 @@ void Multis::made(Piece& piece, const std::vector<OpResult>& results) {
 }
 
 void Multis::refused(Piece piece, const base::Error& error) {
-  const bool all_may = std::all_of(piece.begin(), piece.end(), [](const Change& c) { return c.look && c.looks == 0; });
+  const bool all_may =
+      std::all_of(piece.begin(), piece.end(), [](const Change& c) { return c.look && c.looks < kLooksTogether; });
   if (all_may) return look_all(std::make_shared<Piece>(std::move(piece)));
   const auto named = piece.size() == 1 ? std::optional<size_t>(0) : culprit(piece, error.detail);
   Piece own;

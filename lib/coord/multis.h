@@ -7,9 +7,9 @@
 // The ops of one change happen together or not at all, in one multi with the changes of other regions that came while
 // the multi before it was under way, and the ring (ring.h) of the lines of all of them.
 //
-// A multi that is refused names one op. Changes that can look anew all do, once; else the one that is named is answered
-// with the refusal, or looks anew by itself, what stands before it is sent again together, and what stands behind it in
-// two halves: so a conflict in one region costs that region, and the others a few more multis.
+// A multi that is refused names one op. Changes that can look anew all do, a few times; else the one that is named is
+// answered with the refusal, or looks anew by itself, what stands before it is sent again together, and what stands
+// behind it in two halves: so a conflict in one region costs that region, and the others a few more multis.
 //
 // Invariants
 //   * Each change is answered exactly once, and never failed by what became of another region's.
@@ -35,7 +35,9 @@ class Multis {
  public:
   static constexpr size_t kOpsMost = 512;
   static constexpr size_t kBytesMost = 400000;
-  static constexpr int kLooksMost = 4;  // of one change
+  // Of one change: first with those that were refused with it, as others may be at the same regions just now, then
+  // alone.
+  static constexpr int kLooksTogether = 3, kLooksMost = 6;
 
   // What is to be done as things stand now. Nothing: it is done. An error ends the change.
   using Ops = std::optional<std::vector<Op>>;
