@@ -242,6 +242,7 @@ class Quorum {
   void serve_ack(const rpc::Call& call);
   void serve_outside(const rpc::Call& call);
   void serve_blocks(const rpc::Call& call, rpc::Responder responder);
+  void serve_lend(const rpc::Call& call, rpc::Responder responder);
   void serve_snapshot(const rpc::Call& call, rpc::Responder responder);
 
   // quorum_client.cc
@@ -314,6 +315,7 @@ class Quorum {
   void perform(Replica& r, proto::quorum::PullSnapshot& e);
   void perform(Replica& r, proto::quorum::InstallSnapshot& e);
   void perform(Replica& r, proto::quorum::FetchBlocks& e);
+  void perform(Replica& r, proto::quorum::BorrowBlocks& e);
   void perform(Replica& r, proto::quorum::MarkWhole& e);
   void perform(Replica& r, proto::quorum::Reply& e);
   void perform(Replica& r, proto::quorum::ReadReshape& e);

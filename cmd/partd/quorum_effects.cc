@@ -423,6 +423,33 @@ void Quorum::perform(Replica& r, FetchBlocks& e) {
               });
 }
 
+void Quorum::perform(Replica& r, BorrowBlocks& e) {
+  const auto kept = [this](const base::Result<std::string_view>& answer) -> base::Result<Lent> {
+    if (!answer) return base::fail(answer.error());
+    TRY_ASSIGN(auto reply, wire::decode<model::QuorumLendReply>(*answer));
+    Lent lent{reply.end, reply.keep, {}};
+    std::vector<Block> blocks;
+    for (auto& b : reply.blocks) {
+      TRY_ASSIGN(const auto header, wire::decode_header(b.header));
+      TRY(wire::check_payload(header, b.payload));
+      if (!model::is_log_block(header.kind)) return base::fail(Code::malformed, "no block of a log");
+      blocks.push_back({{}, header, std::move(b.payload)});
+    }
+    for (auto& b : blocks) {
+      LentBlock one{++last_id_, b.header, {}};
+      if (model::is_cut_mark(b.header.kind)) one.attempt = model::attempt_of_cut(b.payload).value_or(one.attempt);
+      lent.blocks.push_back(one);
+      blocks_[one.call] = std::move(b);
+    }
+    return lent;
+  };
+  links_.call(e.from.server, "quorum.lend",
+              wire::encode(model::QuorumLend{envelope(r, e.from.assignment), e.promise, e.end, std::move(e.epochs)}),
+              kLendTimeout, [this, id = r.assignment, number = e.number, kept](base::Result<std::string_view> answer) {
+                run(id, [&](Replica& to, Out& out) { to.machine->lent(at(), number, kept(answer), out); });
+              });
+}
+
 void Quorum::perform(Replica& r, MarkWhole&) {
   const auto done = [this, id = r.assignment](const base::Status& status) {
     run(id, [&](Replica& to, Out& out) { to.machine->marked_whole(at(), status, out); });

@@ -10,6 +10,19 @@ namespace cantle::partd {
 using base::Code;
 namespace election = proto::election;
 
+namespace {
+std::vector<model::LogBlock> encoded(std::vector<model::Block> blocks) {
+  std::vector<model::LogBlock> all;
+  for (auto& b : blocks) {
+    auto& one = all.emplace_back();
+    one.header.resize(wire::kBlockHeaderSize);
+    wire::encode_header(b.header, one.header.data());
+    one.payload = std::move(b.payload);
+  }
+  return all;
+}
+}  // namespace
+
 void Quorum::add_handlers(rpc::Server& server) {
   const auto on = [&](const char* method, void (Quorum::*serve)(const rpc::Call&, rpc::Responder)) {
     server.handle(method, [this, serve](const rpc::Call& call, rpc::Responder responder) {
@@ -30,6 +43,7 @@ void Quorum::add_handlers(rpc::Server& server) {
   told("quorum.outside", &Quorum::serve_outside);
   on("quorum.snapshot", &Quorum::serve_snapshot);
   on("quorum.blocks", &Quorum::serve_blocks);
+  on("quorum.lend", &Quorum::serve_lend);
 }
 
 template <class Message>
@@ -138,19 +152,30 @@ void Quorum::serve_blocks(const rpc::Call& call, rpc::Responder responder) {
   if (r == nullptr) return;
   auto blocks = engine_.read_gap(r->partition, message->gap);
   if (!blocks) return responder.fail(blocks.error());
-  model::QuorumBlocksReply reply;
-  for (auto& b : *blocks) {
-    auto& one = reply.blocks.emplace_back();
-    one.header.resize(wire::kBlockHeaderSize);
-    wire::encode_header(b.header, one.header.data());
-    one.payload = std::move(b.payload);
-  }
   base::log(base::Level::notice, "blocks",
             {{"partition", to_string(r->partition)},
              {"for", message->envelope.from.name},
              {"after_lsn", message->gap.after.lsn.value},
              {"lsn", message->gap.upto.lsn.value}});
-  responder.ok(wire::encode(reply));
+  responder.ok(wire::encode(model::QuorumBlocksReply{encoded(std::move(*blocks))}));
+}
+
+// It has promised what the sender has, and nobody leads: nothing changes here meanwhile.
+void Quorum::serve_lend(const rpc::Call& call, rpc::Responder responder) {
+  const auto message = decode<model::QuorumLend>(call, &responder);
+  if (!message) return;
+  const auto* r = admit(message->envelope, &responder);
+  if (r == nullptr) return;
+  const auto after = r->machine->may_lend(*message);
+  if (!after) return responder.fail(after.error());
+  auto behind = engine_.read_behind(r->partition, *after, model::kLendBytes);
+  if (!behind) return responder.fail(behind.error());
+  base::log(base::Level::notice, "lend",
+            {{"partition", to_string(r->partition)},
+             {"to", message->envelope.from.name},
+             {"after_lsn", after->value},
+             {"blocks", behind->blocks.size()}});
+  responder.ok(wire::encode(model::QuorumLendReply{behind->end, behind->after, encoded(std::move(behind->blocks))}));
 }
 
 // Whoever has the copy may give it: there is nothing in it but what is committed.

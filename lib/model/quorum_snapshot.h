@@ -4,6 +4,7 @@
 //   quorum.outside    a notification of the leader: you need a snapshot
 //   quorum.snapshot   the next part of one, please; pulled, part after part, from whoever has the copy
 //   quorum.blocks     some blocks of the log, please, which cannot be read here (lib/proto/quorum_mend.h)
+//   quorum.lend       what the log here lacks, please, so that somebody can be elected (lib/proto/quorum_borrow.h)
 //
 // A snapshot is what one transaction of the answerer's index has: the records and the clients' series as the log up to
 // `at` makes them, nothing that is not committed. First come the records, in key order, then the series, by client.
@@ -27,6 +28,7 @@ constexpr uint32_t kSnapshotPartBytes = uint32_t{1} << 20;     // asked for at a
 constexpr uint32_t kSnapshotPartBytesMax = uint32_t{2} << 20;  // given at a time
 constexpr size_t kGapBytesMax = size_t{6} << 20;               // payloads of a gap's blocks
 constexpr size_t kGapBlocksMax = 4096;
+constexpr size_t kLendBytes = size_t{2} << 20;  // payloads lent at a time, about
 
 struct QuorumOutside {
   Envelope envelope;
@@ -96,6 +98,22 @@ struct LogBlock {
 struct QuorumBlocksReply {
   std::vector<LogBlock> blocks;
   CANTLE_FIELDS(blocks)
+};
+
+// Of one that has promised `promise`, as the receiver must have: where its log ends, and its epochs.
+struct QuorumLend {
+  Envelope envelope;
+  Epoch promise;
+  LogPoint end;
+  std::vector<EpochStart> epochs;
+  CANTLE_FIELDS(envelope, promise, end, epochs)
+};
+
+// Where the log of the one asked ends, and its last block that the other's has, too; the first of those behind it.
+struct QuorumLendReply {
+  LogPoint end, keep;
+  std::vector<LogBlock> blocks;
+  CANTLE_FIELDS(end, keep, blocks)
 };
 
 }  // namespace cantle::model

@@ -15,7 +15,10 @@ using model::Government;
 using model::Vote;
 using model::Voter;
 
-std::vector<Vote> candidates(const model::Voters& voters, const std::vector<Vote>& votes, Epoch promise) {
+namespace {
+
+// By voter, those that count.
+std::map<AssignmentId, Vote> counted(const model::Voters& voters, const std::vector<Vote>& votes, Epoch promise) {
   std::map<AssignmentId, Vote> of;
   for (auto vote : votes) {
     const Voter* voter = model::find_voter(voters, vote.assignment);
@@ -28,17 +31,28 @@ std::vector<Vote> candidates(const model::Voters& voters, const std::vector<Vote
     };
     if (!first && newer(vote, at->second)) at->second = vote;
   }
+  return of;
+}
+
+void best_first(std::vector<Vote>& votes) {
+  std::sort(votes.begin(), votes.end(), [](const Vote& a, const Vote& b) {
+    return a.token != b.token && !MUTANT("token_is_not_asked") ? a.token > b.token : a.slot < b.slot;
+  });
+}
+
+}  // namespace
+
+std::vector<Vote> candidates(const model::Voters& voters, const std::vector<Vote>& votes, Epoch promise) {
+  const auto of = counted(voters, votes, promise);
   std::vector<Vote> able;
   for (const auto& [assignment, vote] : of) {
     const bool longest = model::majority_of(voters, [&of, mine = vote.token](const Voter& v) {
       const auto other = of.find(v.assignment);
       return other != of.end() && (other->second.token <= mine || MUTANT("token_is_not_asked"));
     });
-    if (vote.can_lead && longest) able.push_back(vote);
+    if (vote.can_lead && (longest || MUTANT("elected_before_it_borrowed"))) able.push_back(vote);
   }
-  std::sort(able.begin(), able.end(), [](const Vote& a, const Vote& b) {
-    return a.token != b.token && !MUTANT("token_is_not_asked") ? a.token > b.token : a.slot < b.slot;
-  });
+  best_first(able);
   return able;
 }
 
@@ -395,6 +409,7 @@ void Election::enter(Instant now, Phase phase) {
       std::erase_if(votes_, [&](const Vote& v) { return v.promise != ballot_ && !MUTANT("any_promise_counts"); });
       std::erase_if(heard_, [&](const auto& h) { return h.second.vote.promise != ballot_; });
       majority_since_.reset();
+      nobody_since_.reset();
       voting_since_ = now;
       next_put_ = now;
       begin_reading_votes(now + kVotesEvery);
@@ -598,9 +613,14 @@ void Election::act(Instant now, Effects& out) {
     });
   });
   turn_at_.reset();
-  if (!enough) return majority_since_.reset();
+  if (!enough) {
+    nobody_since_.reset();
+    return majority_since_.reset();
+  }
   if (!majority_since_) majority_since_ = now;
   auto able = candidates(voters, votes, ballot_);
+  if (able.empty()) return borrow(now, votes, out);
+  nobody_since_.reset();
   // Who was chosen by the one before goes first.
   if (const auto* told = beacons_->hand_over(self_.partition, read_->government.epoch))
     std::stable_partition(able.begin(), able.end(),
@@ -635,6 +655,28 @@ Instant Election::next_look(Instant now) const {
   const Voter* leader = read_ ? model::find_voter(read_->government.voters, read_->government.leader) : nullptr;
   if (phase_ == Phase::waiting && leader != nullptr) at(beacons_->promised_until(leader->server, self_.partition));
   return next;
+}
+
+// Those whose logs are long enough cannot lead, and those that could have too little. Each of these in its turn gets
+// what it lacks.
+void Election::borrow(Instant now, const std::vector<Vote>& votes, Effects& out) {
+  if (!nobody_since_) nobody_since_ = now;
+  std::vector<Vote> able, longer;
+  for (const auto& [assignment, vote] : counted(read_->government.voters, votes, ballot_)) {
+    if (vote.can_lead) able.push_back(vote);
+    if (vote.token > log_.token) longer.push_back(vote);
+  }
+  best_first(able);
+  const auto own =
+      std::find_if(able.begin(), able.end(), [&](const Vote& v) { return v.assignment == self_.assignment; });
+  if (own == able.end()) return;
+  turn_at_ = std::max(*nobody_since_ + (own - able.begin() + 1) * kTurn, next_borrow_);
+  if (now < *turn_at_) return;
+  next_borrow_ = now + kBorrowEvery;
+  best_first(longer);
+  Borrow from{ballot_, {}};
+  for (const auto& v : longer) from.from.push_back({v.slot, v.server, v.assignment});
+  out.emplace_back(std::move(from));
 }
 
 // So that those who heard nothing of it need not wait.

@@ -27,6 +27,7 @@
 //   Electorate       the voters have changed, or a swap for others has come to nothing
 //   Stop             it leads no more: nothing is acknowledged, answered or sent as a leader from here on
 //   Follow           whom to expect pipes from
+//   Borrow           get what those have and this one has not; again and again, until LogState says that it is there
 //
 // Invariants
 //   * It leads only at epochs whose government names it and was swapped in by this very life of it, for a leadership
@@ -37,6 +38,8 @@
 //     lost is neither made nor failed until the government was read (S27).
 //   * A candidate has the votes of a majority with its own promise, and a log at least as long as those of some
 //     majority (S18): everything committed is in it.
+//   * Where those whose logs are long enough cannot lead, the best of those that can gets what it lacks from them, and
+//     votes again: they are sealed, and nothing changes under them.
 //   * While the coordination service is away nothing is sealed, so that the leader goes on (S35).
 //   * While a swap for other voters may have been made, or may be made yet, a lease takes a majority of both sets, and
 //     it is over only when the version that it was sent for has passed (S27, S61).
@@ -68,6 +71,7 @@ constexpr base::Duration kCalmTick = std::chrono::milliseconds(250);  // and whi
 constexpr base::Duration kFollowTick = std::chrono::seconds(1);       // or follows, which ends with news of beacons
 constexpr base::Duration kRungCalm = std::chrono::seconds(2);         // within which one that is calm looks for whom
 constexpr base::Duration kTurn = std::chrono::milliseconds(300);      // between one candidate and the next
+constexpr base::Duration kBorrowEvery = std::chrono::milliseconds(100);
 // Votes are heard as they are cast (VoteHeard); they are read as well, at first this long after one's own, then ever
 // less often: where a majority is away, as many partitions as a server has would ask the coordination service all the
 // time.
@@ -226,12 +230,16 @@ struct Follow {
   model::Epoch epoch;
   model::ServerId leader;  // empty: nobody leads
 };
+struct Borrow {
+  model::Epoch promise;  // theirs, and this one's
+  model::Voters from;    // the longest log first
+};
 struct Say {
   base::Level level = base::Level::info;
   std::string text;
 };
 using Effect = std::variant<ReadGovernment, SwapGovernment, Seal, PutVote, RemoveVote, ReadVotes, AskSuspect,
-                            SendRelease, Lead, Electorate, Stop, Follow, Say>;
+                            SendRelease, Lead, Electorate, Stop, Follow, Borrow, Say>;
 using Effects = std::vector<Effect>;
 
 // Why a voter would have another leader.
@@ -365,6 +373,7 @@ class Election {
   void wait_and_seal(base::Instant now, election::Cause cause, election::Effects& out);
   void vote(base::Instant now, election::Effects& out);
   void act(base::Instant now, election::Effects& out);
+  void borrow(base::Instant now, const std::vector<model::Vote>& votes, election::Effects& out);
   void seal_in_doubt(base::Instant now, election::Effects& out);
   void empty_government(base::Instant now, election::Effects& out);
   void care_for_swap(base::Instant now);
@@ -439,7 +448,9 @@ class Election {
     model::Vote vote;
   };
   std::map<model::AssignmentId, Heard> heard_;
-  std::optional<base::Instant> majority_since_, turn_at_;  // turn_at_: when this one may swap, if it is the best left
+  std::optional<base::Instant> majority_since_, turn_at_;  // turn_at_: when this one may swap or borrow, if it is the best left
+  std::optional<base::Instant> nobody_since_;              // a majority has voted, and nobody may lead
+  base::Instant next_borrow_{};
   std::optional<model::Vote> wanted_, put_;                // the vote as it should stand, and as it does
   std::set<model::LogToken> standing_;                     // where one of ours may stand
   std::variant<model::Vote, model::LogToken> put_asked_;

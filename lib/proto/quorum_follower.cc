@@ -89,6 +89,26 @@ void Follower::cut(Instant, CallId call, const model::PipeCut& m, Effects& out) 
   answer_when_quiet(out);
 }
 
+// What is cut is committed nowhere: the one that lends has a block of a later epoch, so that what had been committed
+// before that epoch is in its log, and what of it was not will never be, as this replica has promised more since.
+void Follower::lent(const Lent& what, Effects& out) {
+  const bool ours = !leader_ && !opening_ && !cutting_ && log_.quiet() && what.keep.lsn <= log_.end().lsn &&
+                    model::token_of(what.end) > model::token_of(log_.end());
+  if (ours && what.keep.lsn < log_.commit()) {
+    out.emplace_back(Faulted{"a longer log has nothing in common with this one behind LSN " +
+                             std::to_string(what.keep.lsn.value) + ", and all up to LSN " +
+                             std::to_string(log_.commit().value) + " is committed here"});
+  } else if (ours && what.keep.lsn < log_.end().lsn) {
+    cutting_ = true;
+    log_.truncate(what.keep);
+    out.emplace_back(Truncate{what.keep});
+  } else if (ours) {
+    for (const auto& b : what.blocks) take({b.call, b.header, 0, b.attempt}, out);
+    return;
+  }
+  for (const auto& b : what.blocks) out.emplace_back(Release{b.call});
+}
+
 void Follower::truncated(const base::Status& status, Effects& out) {
   if (!cutting_) return;
   cutting_ = false;

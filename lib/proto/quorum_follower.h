@@ -40,6 +40,9 @@ class Follower {
   void block(base::Instant now, CallId call, const model::BlockHeader& header, const model::PipeBlock& message,
              Effects& out, model::AttemptId attempt = {});
   void commit(base::Instant now, const model::PipeCommit& message, Effects& out);
+  // What another voter has, while nobody leads. Of a log that goes on otherwise it is cut first, and taken when it is
+  // lent again.
+  void lent(const Lent& what, Effects& out);
 
   // The store refused a Take, and has everything before `end`, no more.
   void take_failed(const model::LogPoint& end, const base::Error& error, Effects& out);

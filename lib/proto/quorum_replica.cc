@@ -75,6 +75,8 @@ void QuorumReplica::join(Instant now, election::Effects effects, Out& out) {
       if (follower_.epoch() < seal->promised) follower_.leave(rest);  // else it follows who was elected meanwhile
       pass(now, rest, out);
       out.emplace_back(std::move(*seal));
+    } else if (const auto* borrows = std::get_if<election::Borrow>(&effect)) {
+      borrow(*borrows, now, out);
     } else if (auto* say = std::get_if<election::Say>(&effect)) {
       out.emplace_back(Say{say->level, "election", std::move(say->text)});
     } else if (const auto* follows = std::get_if<election::Follow>(&effect)) {
@@ -214,6 +216,42 @@ void QuorumReplica::mended(Instant now, uint64_t number, base::Result<Mended> lo
   pass(now, effects, out);
   tell_log(now, out);
   log_whole(now, out);
+}
+
+// --- what only one has that cannot lead --------------------------------------------------------------
+
+void QuorumReplica::borrow(const election::Borrow& e, Instant now, Out& out) {
+  if (hole_ || !log_.quiet() || rebuild_.installing()) return;
+  std::vector<Hop> sources;
+  for (const auto& v : e.from) sources.push_back({v.server, v.assignment});
+  Effects effects;
+  borrow_.due(sources, e.promise, log_, effects);
+  pass(now, effects, out);
+}
+
+base::Result<model::Lsn> QuorumReplica::may_lend(const model::QuorumLend& m) const {
+  if (election_.in_doubt() || election_.promise() != m.promise || log_.end().epoch >= m.promise || leader_ ||
+      follower_.leader() || MUTANT("nobody_lends"))
+    return base::fail(Code::unavailable, "no election with the promise of epoch " + to_string(m.promise) + " here");
+  return last_common(m.end, m.epochs, log_.end(), log_.epochs());
+}
+
+void QuorumReplica::lent(Instant now, uint64_t number, const base::Result<Lent>& lent, Out& out) {
+  const auto asked = borrow_.answered(number, lent && (!lent->blocks.empty() || lent->keep != log_.end()));
+  Effects effects;
+  const bool as_it_was = asked && !leader_ && !hole_ && !rebuild_.installing() && log_.end() == asked->end &&
+                         election_.promise() == asked->promise && !election_.in_doubt();
+  if (lent && as_it_was) {
+    out.emplace_back(Say{base::Level::notice, "borrow",
+                         std::to_string(lent->blocks.size()) + " blocks behind LSN " + to_string(lent->keep.lsn) +
+                             " come from " + asked->from.server.name + ", which has more and cannot lead"});
+    follower_.lent(*lent, effects);
+  } else if (lent) {
+    for (const auto& b : lent->blocks) effects.emplace_back(Release{b.call});
+  } else if (asked) {
+    out.emplace_back(Say{base::Level::info, "borrow", asked->from.server.name + ": " + to_string(lent.error())});
+  }
+  pass(now, effects, out);
 }
 
 // --- who votes -------------------------------------------------------------------------------------

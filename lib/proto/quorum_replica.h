@@ -27,6 +27,7 @@
 #include <vector>
 
 #include "lib/proto/election.h"
+#include "lib/proto/quorum_borrow.h"
 #include "lib/proto/quorum_cut.h"
 #include "lib/proto/quorum_follower.h"
 #include "lib/proto/quorum_leader.h"
@@ -56,8 +57,8 @@ using ReplicaEffect =
     std::variant<election::ReadGovernment, election::SwapGovernment, election::Seal, election::PutVote,
                  election::RemoveVote, election::ReadVotes, election::AskSuspect, election::SendRelease, Build, Take,
                  Truncate, Commit, SendOpen, SendCut, SendBlock, ForgetBlocks, SendCommit, SendOld, FindPoint,
-                 AnswerOpen, SendAck, Forward, Release, SendOutside, PullSnapshot, FetchBlocks, InstallSnapshot,
-                 MarkWhole, Reply, ReadReshape, AskAbort, Faulted, Say>;
+                 AnswerOpen, SendAck, Forward, Release, SendOutside, PullSnapshot, FetchBlocks, BorrowBlocks,
+                 InstallSnapshot, MarkWhole, Reply, ReadReshape, AskAbort, Faulted, Say>;
 using ReplicaEffects = std::vector<ReplicaEffect>;
 
 struct ReplicaStatus {
@@ -130,6 +131,7 @@ class QuorumReplica {
     Rebuilt log;
   };
   void mended(base::Instant now, uint64_t number, base::Result<Mended> log, Out& out);
+  void lent(base::Instant now, uint64_t number, const base::Result<quorum::Lent>& lent, Out& out);
 
   // --- a split or a merge (quorum_cut.h)
   // Its state in the installed map, each time that one is; and as an answer to ReadReshape.
@@ -143,6 +145,9 @@ class QuorumReplica {
   // of what comes before a cut that is not committed may be given, and must be where those who are to commit it need
   // one.
   base::Status may_give_snapshot() const;
+  // What is behind that LSN is what the other one lacks. unavailable: no election with that promise is under way here,
+  // so that the log may change.
+  base::Result<model::Lsn> may_lend(const model::QuorumLend& message) const;
 
   // --- clients
   // not_leader (detail: the leader's server, if one is known): it did not happen.
@@ -181,6 +186,7 @@ class QuorumReplica {
   void stop_leading(base::Instant now, const std::string& why, Out& out);
   void tell_log(base::Instant now, Out& out);
   void heal(Out& out);
+  void borrow(const election::Borrow& e, base::Instant now, Out& out);
   void log_whole(base::Instant now, Out& out);
   std::vector<model::Hop> others() const;
   void reform_if_due(base::Instant now, Out& out);
@@ -201,6 +207,7 @@ class QuorumReplica {
   quorum::Follower follower_{log_};
   quorum::Rebuild rebuild_;
   quorum::Mend mend_;
+  quorum::Borrow borrow_;
   std::unique_ptr<quorum::Leader> leader_;
   std::vector<std::unique_ptr<quorum::Leader>> former_;  // whose last Build is not answered yet
   Election election_;

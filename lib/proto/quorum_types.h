@@ -163,6 +163,24 @@ struct FetchBlocks {
   uint64_t number = 0;
   model::LogGap gap;
 };
+// What that replica's log has and this one, whose end and epochs these are, has not; answered with lent().
+struct BorrowBlocks {
+  model::Hop from;
+  uint64_t number = 0;
+  model::Epoch promise;
+  model::LogPoint end;
+  std::vector<model::EpochStart> epochs;
+};
+// The answer. The shell keeps each block like that of a pipe.block, until it is taken or released.
+struct LentBlock {
+  CallId call = 0;
+  model::BlockHeader header;  // its checksums are right
+  model::AttemptId attempt{};
+};
+struct Lent {
+  model::LogPoint end, keep;  // model::QuorumLendReply
+  std::vector<LentBlock> blocks;
+};
 struct InstallSnapshot {};  // answered with snapshot_installed()
 struct MarkWhole {};        // nothing is missing from the log any more; answered with marked_whole()
 
@@ -216,8 +234,8 @@ struct Say {
 
 using Effect = std::variant<Build, Take, Truncate, Commit, SendOpen, SendCut, SendBlock, ForgetBlocks, SendCommit,
                             SendOld, FindPoint, AnswerOpen, SendAck, Forward, Release, SendOutside, PullSnapshot,
-                            FetchBlocks, InstallSnapshot, MarkWhole, Reply, Serving, MetPromise, CannotLead, Accepted,
-                            ReadReshape, AskAbort, Faulted, Say>;
+                            FetchBlocks, BorrowBlocks, InstallSnapshot, MarkWhole, Reply, Serving, MetPromise,
+                            CannotLead, Accepted, ReadReshape, AskAbort, Faulted, Say>;
 using Effects = std::vector<Effect>;
 
 }  // namespace cantle::proto::quorum

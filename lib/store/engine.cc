@@ -158,6 +158,10 @@ void Engine::stream_log(const model::PartitionId& partition, model::Lsn from, si
                         Done done) {
   impl_->stream_log(partition, from, bytes_max, std::move(see), std::move(done));
 }
+base::Result<Engine::Behind> Engine::read_behind(const model::PartitionId& partition, model::Lsn after,
+                                                 size_t bytes_max) {
+  return impl_->read_behind(partition, after, bytes_max);
+}
 std::optional<model::LogPoint> Engine::point_at(const model::PartitionId& partition, model::Lsn lsn) {
   auto log = impl_->quorum_log_of(partition);
   if (!log) return std::nullopt;

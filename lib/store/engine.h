@@ -341,6 +341,13 @@ class Engine {
   // The blocks of such a gap of another replica's, as they are in this log. not_found: they are not; too_large: more
   // than kGapBytesMax; corrupt, unavailable: as read_log().
   base::Result<std::vector<model::Block>> read_gap(const model::PartitionId& partition, const model::LogGap& gap);
+  // Durable blocks behind the one that ends at `after`, about bytes_max of payload, for one whose log ends there.
+  // not_found: none ends there, or the log is not kept so far back; corrupt, unavailable: as read_log().
+  struct Behind {
+    model::LogPoint end, after;  // of the durable log; of that block
+    std::vector<model::Block> blocks;
+  };
+  base::Result<Behind> read_behind(const model::PartitionId& partition, model::Lsn after, size_t bytes_max);
   // Of the block that ends there. Nothing: none does, or it cannot be told (read_log() says which).
   std::optional<model::LogPoint> point_at(const model::PartitionId& partition, model::Lsn lsn);
 

@@ -230,6 +230,7 @@ struct Engine::Impl {
   std::optional<model::LogGap> gap(const model::PartitionId& partition) const;
   base::Status mend(const model::PartitionId& partition, const model::LogGap& gap, std::vector<model::Block> blocks);
   base::Result<std::vector<model::Block>> read_gap(const model::PartitionId& partition, const model::LogGap& gap);
+  base::Result<Behind> read_behind(const model::PartitionId& partition, model::Lsn after, size_t bytes_max);
   base::Result<std::vector<model::Block>> read_log(const model::PartitionId& partition, model::Lsn from,
                                                    size_t bytes_max);
   base::Result<std::optional<model::LogPoint>> find_point(Log& log, model::Lsn lsn);

@@ -142,4 +142,15 @@ base::Result<std::vector<model::Block>> Engine::Impl::read_gap(const model::Part
   return blocks;
 }
 
+base::Result<Engine::Behind> Engine::Impl::read_behind(const model::PartitionId& partition, Lsn after,
+                                                       size_t bytes_max) {
+  TRY_ASSIGN(const Log* log, quorum_log_of(partition));
+  Behind behind;
+  behind.end = behind.after = durable_of(*log);
+  TRY_ASSIGN(behind.blocks, read_log(partition, after.next(), bytes_max));
+  if (!behind.blocks.empty()) behind.after = before_of(behind.blocks.front().header);
+  if (behind.after.lsn != after) return base::fail(Code::not_found, "no block of the log here ends there");
+  return behind;
+}
+
 }  // namespace cantle::store

@@ -55,6 +55,8 @@ void messages(std::string_view bytes) {
   decode_twice<model::QuorumSnapshotPart>(bytes);
   decode_twice<model::QuorumBlocks>(bytes);
   decode_twice<model::QuorumBlocksReply>(bytes);
+  decode_twice<model::QuorumLend>(bytes);
+  decode_twice<model::QuorumLendReply>(bytes);
   decode_twice<model::Government>(bytes);
 }
 

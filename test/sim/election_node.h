@@ -81,6 +81,7 @@ class ElectionNode {
   void perform(Replica& r, const proto::election::Stop& e);
   void perform(Replica& r, const proto::election::Follow& e);
   void perform(Replica&, const proto::election::Electorate&) {}  // nobody asks for other voters here
+  void perform(Replica&, const proto::election::Borrow&) {}      // the simulations with a real log do that
   void perform(Replica& r, const proto::election::Say& e);
 
   void write(Replica& r, std::function<void(ElectionHost::Copy&)> change, Fn then);

@@ -388,6 +388,15 @@ void QuorumNode::serve(const std::any& request, Network::Reply reply) {
     if (blocks) return reply(std::any(std::move(*blocks)));
     return reply(base::fail(blocks.error()));
   }
+  if (const auto* m = std::any_cast<model::QuorumLend>(&request)) {
+    auto* r = find(m->envelope.partition);
+    if (r == nullptr || m->envelope.to_assignment != r->assignment) return;
+    const auto after = r->machine->may_lend(*m);
+    if (!after) return reply(base::fail(after.error()));
+    auto behind = engine_->read_behind(r->id, *after, 200 + host_.process.random().below(2000));
+    if (behind) return reply(std::any(std::move(*behind)));
+    return reply(base::fail(behind.error()));
+  }
   if (const auto* m = std::any_cast<QuorumWrite>(&request)) {
     auto* r = route(m->partition, m->ops[0].key, reply);
     if (r == nullptr) return;
@@ -850,6 +859,29 @@ void QuorumNode::perform(Replica& r, FetchBlocks& e) {
   world_.network.call(host_.process, address(e.from.server), model::QuorumBlocks{envelope(r, e.from.assignment), e.gap},
                       kGapTimeout, [this, &r, number = e.number, filled](const Network::Answer& answer) {
                         run(r, [&](Out& out) { r.machine->mended(at(), number, filled(answer), out); });
+                      });
+}
+
+void QuorumNode::perform(Replica& r, BorrowBlocks& e) {
+  const auto kept = [this](const Network::Answer& answer) -> base::Result<Lent> {
+    if (!answer) return base::fail(answer.error());
+    const auto& behind = std::any_cast<const store::Engine::Behind&>(*answer);
+    Lent lent{behind.end, behind.after, {}};
+    for (const auto& b : behind.blocks) {
+      LentBlock one{next_id_++, b.header, {}};
+      if (model::is_cut_mark(b.header.kind)) one.attempt = *model::attempt_of_cut(b.payload);
+      lent.blocks.push_back(one);
+      blocks_[one.call].bytes = std::make_shared<Bytes>(Bytes{b.header, b.payload});
+    }
+    return lent;
+  };
+  world_.network.call(host_.process, address(e.from.server),
+                      model::QuorumLend{envelope(r, e.from.assignment), e.promise, e.end, std::move(e.epochs)},
+                      kLendTimeout, [this, &r, number = e.number, kept](const Network::Answer& answer) {
+                        const auto lent = kept(answer);
+                        world_.scheduler.note("lent", host_.id.name, r.partition, lent ? lent->blocks.size() : 0);
+                        if (lent) ++host_.borrowed;
+                        run(r, [&](Out& out) { r.machine->lent(at(), number, lent, out); });
                       });
 }
 

@@ -155,6 +155,7 @@ class QuorumNode {
   void perform(Replica& r, proto::quorum::PullSnapshot& e);
   void perform(Replica& r, proto::quorum::InstallSnapshot& e);
   void perform(Replica& r, proto::quorum::FetchBlocks& e);
+  void perform(Replica& r, proto::quorum::BorrowBlocks& e);
   void perform(Replica& r, proto::quorum::MarkWhole& e);
   void perform(Replica& r, proto::quorum::Reply& e);
   void perform(Replica& r, proto::quorum::ReadReshape& e);

@@ -103,6 +103,7 @@ struct QuorumHost {
   std::map<model::AssignmentId, model::Epoch> promised;  // by its seals, durably, in whatever life
   bool wiped = false;                                    // its disk was lost once
   size_t rebuilt = 0;                                    // copies whose place a snapshot took
+  size_t borrowed = 0;                                   // answers of voters that have more and cannot lead
   size_t mended = 0;                                     // gaps of logs that were filled
   std::map<model::TableUuid, model::TxnSeq> seen;        // in its state file
   std::unique_ptr<QuorumNode> node;

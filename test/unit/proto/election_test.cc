@@ -645,6 +645,44 @@ TEST(Election, the_second_acts_when_the_first_has_not_within_its_turn) {
   EXPECT_EQ(r.count<SwapGovernment>(), 1U);
 }
 
+TEST(Election, where_those_with_more_cannot_lead_the_best_of_the_others_gets_what_it_lacks) {
+  Rig r(5);
+  r.follow();
+  r.seal();
+  const std::vector<Vote> longer{r.vote(5, {{5}, {110}}, false), r.vote(4, {{5}, {120}}, false)};
+  r.votes(longer);
+  EXPECT_EQ(r.count<Borrow>(), 0U);
+  r.pass(250ms);
+  EXPECT_EQ(r.count<Borrow>(), 0U) << "one of them may say next that it can";
+  r.pass(100ms);
+  const auto borrow = r.take<Borrow>();
+  ASSERT_TRUE(borrow);
+  EXPECT_EQ(borrow->promise, Epoch{6});
+  EXPECT_EQ(borrow->from, (model::Voters{r.voters[3], r.voters[4]}));
+  r.pass(300ms);
+  EXPECT_GE(r.count<Borrow>(), 2U);
+  r.step(LogState{{{5}, {110}}, true, true});
+  EXPECT_EQ(r.count<SwapGovernment>(), 0U) << "two of five";
+  r.step(LogState{{{5}, {120}}, true, true});
+  EXPECT_EQ(r.count<SwapGovernment>(), 1U);
+}
+
+TEST(Election, who_is_not_the_best_of_those_that_can_lead_waits_for_its_turn_to_borrow) {
+  Rig r(5);
+  r.follow();
+  r.seal();
+  const std::vector<Vote> votes{r.vote(3, {{5}, {105}}), r.vote(4, {{5}, {120}}, false)};
+  r.votes(votes);
+  r.pass(500ms);
+  EXPECT_EQ(r.count<Borrow>(), 0U);
+  r.pass(200ms);
+  EXPECT_GE(r.count<Borrow>(), 1U);
+  r.out.clear();
+  r.step(LogState{{{5}, {100}}, false, true});
+  r.pass(2s);
+  EXPECT_EQ(r.count<Borrow>(), 0U) << "it cannot lead";
+}
+
 TEST(Election, votes_are_made_anew_when_the_session_expired) {
   Rig r;
   r.follow();

@@ -467,6 +467,7 @@ class PipelineWorld {
   void perform(Node&, PullSnapshot&) {}
   void perform(Node&, InstallSnapshot&) {}
   void perform(Node&, FetchBlocks&) {}
+  void perform(Node&, BorrowBlocks&) {}
   void perform(Node&, MarkWhole&) {}
   void perform(Node& n, Faulted& e) { violate(n.hop.server.name + " is faulted: " + e.why); }
   void perform(Node&, Say&) {}
