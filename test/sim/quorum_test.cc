@@ -31,6 +31,12 @@ Verdict run_quorum_splits_and_moves(uint64_t seed) {
   return w.run();
 }
 
+Verdict run_quorum_everything(uint64_t seed) {
+  base::SeededRandom random(seed * 53 + 17);
+  QuorumWorld w(seed, QuorumChaos::draw_everything(random));
+  return w.run();
+}
+
 namespace {
 
 // Little of the log is kept, so that who was away for a moment, or is new, needs a snapshot.
@@ -62,6 +68,7 @@ const Simulation quorum("quorum", run_quorum_world);
 const Simulation splits("quorum_splits", run_quorum_splits);
 const Simulation merges("quorum_merges", run_quorum_merges);
 const Simulation splits_and_moves("quorum_splits_and_moves", run_quorum_splits_and_moves);
+const Simulation everything("quorum_everything", run_quorum_everything);
 
 // Nothing goes wrong but that servers hear late of what became of a partition: a former leader goes on with its lease.
 Verdict run_late_maps(uint64_t seed) {
@@ -84,6 +91,7 @@ TEST(SimQuorum, nothing_is_lost_by_merges_whatever_goes_wrong) { run_seeds("quor
 TEST(SimQuorum, nothing_is_lost_by_splits_and_moves_whatever_goes_wrong) {
   run_seeds("quorum_splits_and_moves", 300, run_quorum_splits_and_moves);
 }
+TEST(SimQuorum, nothing_is_lost_with_everything_at_once) { run_seeds("quorum_everything", 300, run_quorum_everything); }
 const Simulation damaged("quorum_damaged", run_damaged_world);
 const Simulation forgetful("quorum_forgets", run_forgetful_world);
 

@@ -88,6 +88,17 @@ QuorumChaos QuorumChaos::draw_splits_and_moves(base::Random& random) {
   return c;
 }
 
+// The same with one, three or five voters, with two tables, and with disks that are lost for good.
+QuorumChaos QuorumChaos::draw_everything(base::Random& random) {
+  auto c = draw_splits_and_moves(random);
+  constexpr size_t kServers[] = {3, 3, 3, 5, 3, 3, 1};
+  c.servers = kServers[random.below(7)];
+  c.partitions = random.chance(0.8) ? 1 : 2;
+  c.flip = c.flip && c.servers > 1;
+  c.losses = !c.flip && !c.recoveries && c.servers > 1 && random.chance(0.8);
+  return c;
+}
+
 QuorumHost::QuorumHost(Scheduler& scheduler, const std::string& name)
     : id{name},
       clock(std::make_shared<HostClock>()),
@@ -173,7 +184,7 @@ std::optional<size_t> QuorumWorld::find(const model::TableUuid& table) const {
 }
 
 void QuorumWorld::start(QuorumHost& host) {
-  if (host.process.alive()) return;
+  if (host.process.alive() || &host == lost_) return;
   host.node.reset();
   ++host.starts;
   host.process.restart();
@@ -315,7 +326,8 @@ void QuorumWorld::plan_strike() {
 }
 
 void QuorumWorld::strike() {
-  const auto map = maps_[random_.below(maps_.size())];
+  const size_t p = random_.below(maps_.size());
+  const auto map = maps_[p];
   const auto& at = map->partitions[random_.below(map->partitions.size())];
   auto* victim = hosts[random_.below(hosts.size())].get();
   if (auto* l = leader(at.id); l != nullptr && random_.chance(0.5)) victim = l;  // half of it hits a leader
@@ -367,9 +379,10 @@ void QuorumWorld::strike() {
                                                         : model::AssignmentId{});
     });
   if (chaos_.flip) strikes.emplace_back([&] { flip(); });
+  if (chaos_.losses && lost_ == nullptr) strikes.emplace_back([&] { lose(); });
   if (chaos_.recoveries && random_.chance(0.5))
     strikes.emplace_back([&] {
-      if (!recover(0, at.id)) return;
+      if (!recover(p, at.id)) return;
       for (auto& host : hosts)
         scheduler.after(some(1500ms), [this, h = host.get()] {
           if (striking_) start(*h);
@@ -460,6 +473,8 @@ void QuorumWorld::finish() {
     for (auto& host : hosts) start(*host);
     return true;
   };
+  if (!wait([&] { return all_up() && lost_ == nullptr; }, 2 * kSettles))
+    return violation("who lost its disk is not replaced everywhere:" + describe());
   for (size_t p = 0; p < maps_.size() && violation_.empty(); ++p)
     if (!wait([&] { return all_up() && at_rest(p); }, 2 * kSettles) && violation_.empty())
       violation("a partition is not led, or what was begun with it does not end, though the faults have stopped:" +

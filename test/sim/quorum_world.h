@@ -13,8 +13,10 @@
 // and that aborted.
 // Replicas are replaced by the real operations and the real driver, of which there is always one, and now and then
 // another. Servers without a replica stand by for that.
-// What a majority of a partition's voters has may be recovered onto the best of them alone, as an operator does who has
-// lost the others; these come back nevertheless. What ended is forgotten once every server has said that it may be.
+// A server may lose its disk for good: it is replaced everywhere, as an operator does, and then comes back with
+// nothing. What a majority of a partition's voters has may be recovered onto the best of them alone, as an operator
+// does who has lost the others; these come back nevertheless. What ended is forgotten once every server has said that
+// it may be.
 //
 // A run: set up; for a while clients work and faults strike; then the faults stop, and within a bound every partition
 // has a leader that takes writes; then all replicas hold the same.
@@ -72,6 +74,7 @@ struct QuorumChaos {
   bool splits = false;        // partitions are split, and that is aborted
   bool merges = false;        // neighbours are merged, and that is aborted
   bool recoveries = false;    // one voter goes on alone
+  bool losses = false;        // of disks, and with them of voters, one at a time
   bool late_maps = false;     // servers hear of them up to 1.5 s late
   size_t spares = 0;          // servers that have no replica at first
   bool flip = false;          // bits in journals
@@ -85,6 +88,7 @@ struct QuorumChaos {
   static QuorumChaos draw_splits(base::Random& random);
   static QuorumChaos draw_merges(base::Random& random);
   static QuorumChaos draw_splits_and_moves(base::Random& random);
+  static QuorumChaos draw_everything(base::Random& random);
 };
 
 class QuorumNode;
@@ -254,6 +258,9 @@ class QuorumWorld {
   QuorumHost* find_host(const std::string& name);
   void plan_move();
   void move();
+  void lose();
+  void replace_lost();
+  bool replace_lost_in(size_t partition);
   void plan_drive();
   void drive(size_t partition);
   using DriverPtr = std::shared_ptr<proto::DriverBase>;
@@ -296,6 +303,7 @@ class QuorumWorld {
   std::vector<linear::Operation> operations_;
   QuorumSessions sessions_;
   const QuorumHost* damaged_ = nullptr;  // the last that a bit flipped on
+  QuorumHost* lost_ = nullptr;           // its disk is gone, and it is named somewhere still
   bool striking_ = false, asking_ = false;
   std::string violation_;
 };
@@ -304,5 +312,6 @@ Verdict run_quorum_world(uint64_t seed);
 Verdict run_quorum_splits(uint64_t seed);
 Verdict run_quorum_merges(uint64_t seed);
 Verdict run_quorum_splits_and_moves(uint64_t seed);
+Verdict run_quorum_everything(uint64_t seed);
 
 }  // namespace cantle::sim

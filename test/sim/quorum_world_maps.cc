@@ -164,6 +164,44 @@ void QuorumWorld::move() {
                model::draw_replace(at, *find_assignment(at, leads ? led->id : from), to, random_.chance(0.3), random_));
 }
 
+// Whoever is left has all that was acknowledged, if nothing else is lost before another is in its place.
+void QuorumWorld::lose() {
+  lost_ = hosts[random_.below(hosts.size())].get();
+  wipe(*lost_);
+  scheduler.note("lost", lost_->id.name);
+  replace_lost();
+}
+
+// As an operator does: "routegen node replace", for as long as something names it.
+void QuorumWorld::replace_lost() {
+  bool named = false;
+  for (size_t p = 0; p < maps_.size(); ++p) named = replace_lost_in(p) || named;
+  if (!named) return start(*std::exchange(lost_, nullptr));
+  scheduler.after(100ms + some(300ms), [this] { replace_lost(); });
+}
+
+bool QuorumWorld::replace_lost_in(size_t p) {
+  const auto map = maps_[p];
+  const auto is_lost = [&](const model::Assignment& a) { return a.server == lost_->id; };
+  const auto any_lost = [&](const std::vector<model::Assignment>& all) {
+    return std::any_of(all.begin(), all.end(), is_lost);
+  };
+  bool named = false;
+  for (const auto& at : map->partitions) {
+    const auto* a = find_assignment(at, lost_->id);
+    const bool to_come = at.split && (any_lost(at.split->low.assignments) || any_lost(at.split->high.assignments));
+    if (a == nullptr && !to_come) continue;
+    named = true;
+    for (const auto& move : at.moves)
+      if (a != nullptr && move.to == a->id) cancel(move.attempt);
+    if (a == nullptr || !at.moves.empty() || being_reshaped(at)) continue;
+    const auto& to = *hosts[random_.below(hosts.size())];
+    if (&to != lost_ && find_assignment(at, to.id) == nullptr)
+      (void)commit(p, model::draw_replace(at, *a, to.id, true, random_));
+  }
+  return named;
+}
+
 // At the worst of times: with the one that loses its vote on its side, and everybody else on the other; and whether the
 // swap was made it may never hear.
 void QuorumWorld::swapping(const QuorumHost& host, size_t p, const model::Region& region, const model::Government& to) {
