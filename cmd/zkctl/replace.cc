@@ -40,6 +40,7 @@ struct Outcome {
 
 base::Status refuse_busy(const std::string& table, const model::Partition& p, const model::Assignment& from,
                          bool from_dead) {
+  if (from_dead && model::cancelled_move(p, from.id) != nullptr) return base::ok();
   if (!p.split && !p.merge && p.moves.empty()) {
     if (from_dead || from.state != model::AssignmentState::available || !model::being_filled(p)) return base::ok();
     return fail(Code::conflict, table + ", region " + to_string(p.region) +
@@ -103,6 +104,12 @@ base::Result<Plan> plan_away(Tool& tool, const ServerId& from, const ServerId& t
       const auto* a = model::find_assignment(p, from);
       if (!a) continue;
       TRY(refuse_busy(t.name, p, *a, from_dead));
+      // What was begun before and cancelled can only go on, to where it went.
+      if (const auto* move = from_dead ? model::cancelled_move(p, a->id) : nullptr) {
+        const auto op = model::draw_replace(p, *move, tool.random());
+        plan.steps.push_back({t.name, p.id, p.region, p.interval, from, op.to.server, op, op.attempt});
+        continue;
+      }
       if (!has_source(p, from, from_dead, nodes)) {
         plan.impossible.push_back(t.name + ", region " + to_string(p.region) + ": no live replica has its data");
         continue;

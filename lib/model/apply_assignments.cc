@@ -41,6 +41,23 @@ base::Result<bool> mark(Draft& draft, Partition& p, Assignment& a) {
   return true;
 }
 
+// In a quorum table, a move that was cancelled and is not undone yet goes on, as its source is gone and cannot get its
+// vote back (S60). Under another attempt: what somebody decides who saw the one before is refused.
+base::Status take_up_again(Draft& draft, Partition p, const ops::Replace& op) {
+  auto& move = p.moves.front();
+  auto& to = *iterator_of(p, move.to);
+  if (op.to.id != move.to || op.to.server != to.server)
+    return conflict("cancelled", "the replacement of assignment " + to_string(op.from) + " by " + to.server.name +
+                                     " was cancelled, and is not undone yet: only " + to.server.name +
+                                     " can take its place now");
+  move = {.attempt = op.attempt, .from = op.from, .to = move.to, .from_dead = true, .since = draft.file.txnseq};
+  enter(draft, to, AssignmentState::initializing);
+  if (auto& from = *iterator_of(p, op.from); from.state == AssignmentState::leaving)
+    enter(draft, from, AssignmentState::available);
+  draft.changed(std::move(p));
+  return base::ok();
+}
+
 }  // namespace
 
 base::Status apply(Draft& draft, const ops::Initialize& op) {
@@ -62,9 +79,10 @@ base::Status apply(Draft& draft, const ops::Initialize& op) {
 
 base::Status apply(Draft& draft, const ops::Replace& op) {
   TRY_ASSIGN(auto p, draft.partition(op.partition));
+  if (op.attempt.none()) return refused("ids", "a move needs an attempt id");
+  if (op.from_dead && cancelled_move(p, op.from) != nullptr) return take_up_again(draft, std::move(p), op);
   if (being_reshaped(p) || !p.moves.empty())
     return conflict("reshaping", "partition " + to_string(p.id) + " is being reshaped already");
-  if (op.attempt.none()) return refused("ids", "a move needs an attempt id");
   const auto from = iterator_of(p, op.from);
   if (from == p.assignments.end())
     return conflict("assignment", "partition " + to_string(p.id) + " has no assignment " + to_string(op.from));

@@ -91,6 +91,17 @@ bool being_filled(const Partition& partition) {
                      [](const auto& a) { return a.state == AssignmentState::initializing; });
 }
 
+const Move* cancelled_move(const Partition& partition, const AssignmentId& from) {
+  for (const auto& move : partition.moves)
+    if (move.from == from && move.cancelled.value != 0) return &move;
+  return nullptr;
+}
+
+bool taken_up_again(const Partition& partition, const Move& move) {
+  const auto* to = find_assignment(partition, move.to);
+  return to != nullptr && to->state == AssignmentState::initializing && to->since == move.since;
+}
+
 bool given_up(const Partition& partition, const AssignmentId& id) {
   return std::any_of(partition.moves.begin(), partition.moves.end(), [&](const auto& move) {
     if (move.from != id || !move.from_dead) return false;

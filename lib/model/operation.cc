@@ -165,6 +165,14 @@ ops::Replace draw_replace(const Partition& partition, const Assignment& from, co
           .from_dead = from_dead};
 }
 
+ops::Replace draw_replace(const Partition& partition, const Move& cancelled, base::Random& random) {
+  return {.partition = partition.id,
+          .attempt = AttemptId::draw(random),
+          .from = cancelled.from,
+          .to = {find_assignment(partition, cancelled.to)->server, cancelled.to},
+          .from_dead = true};
+}
+
 std::vector<ServerId> servers_of_change(const Metadata* before, const Metadata& after) {
   std::set<ServerId> out;
   const auto add_all = [&](const std::vector<Assignment>& list) {

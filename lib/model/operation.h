@@ -180,6 +180,7 @@ struct AbortMerge {
 // Begins to replace assignment `from` by a new one, PROPOSED in the same slot. Expects the partition active, no split
 // and no other move in it, `from` AVAILABLE or INITIALIZING, `to.server` with no assignment in it (S55); and, unless
 // `from` is dead or itself being filled, no replica that is being filled.
+// Of a dead one whose move was cancelled and is not over, with that move's target: the move goes on, as this attempt.
 struct Replace {
   PartitionId partition;
   AttemptId attempt;
@@ -271,6 +272,8 @@ ops::SplitPartition draw_split(const Partition& parent, std::string point, const
 ops::MergePartitions draw_merge(const Partition& low, const Partition& high, base::Random& random);
 ops::Replace draw_replace(const Partition& partition, const Assignment& from, const ServerId& to, bool from_dead,
                           base::Random& random);
+// To take up a cancelled move again.
+ops::Replace draw_replace(const Partition& partition, const Move& cancelled, base::Random& random);
 
 // Servers whose work changes with this step: those of changed partitions before and after, for map.changed.
 std::vector<ServerId> servers_of_change(const Metadata* before, const Metadata& after);

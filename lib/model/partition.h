@@ -156,6 +156,10 @@ const Assignment* find_assignment(const Partition& partition, const AssignmentId
 inline bool being_reshaped(const Partition& p) { return p.state != PartitionState::active || p.split || p.merge; }
 // A replica of it is being filled.
 bool being_filled(const Partition& partition);
+// The move that replaces it, if that was cancelled and is not over yet. Null: none is.
+const Move* cancelled_move(const Partition& partition, const AssignmentId& from);
+// A move that was cancelled goes on, since its source is gone (S60); until the new one is AVAILABLE.
+bool taken_up_again(const Partition& partition, const Move& move);
 // Its server was called dead, and what takes its place is AVAILABLE: no write waits for it any more, be it alive or
 // not, so that no majority read may count it.
 bool given_up(const Partition& partition, const AssignmentId& id);

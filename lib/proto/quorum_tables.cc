@@ -205,7 +205,11 @@ void QuorumTables::tell(Copy& c, const model::Metadata& map, const model::Partit
   for (const auto& a : p.assignments)
     if (a.state != model::AssignmentState::proposed) m.fed.push_back({a.server, a.id});
   m.pipeline = model::option(map, "pipeline") == "star" ? quorum::Pipeline::star : quorum::Pipeline::chain;
-  for (const auto& move : p.moves) m.acknowledge = std::max(m.acknowledge, move.cancelled);
+  for (const auto& move : p.moves) {
+    m.acknowledge = std::max(m.acknowledge, move.cancelled);
+    // Whoever leads by the map in which it was cancelled might give the vote back yet.
+    if (model::taken_up_again(p, move)) m.acknowledge = std::max(m.acknowledge, move.since);
+  }
   // Of the map that last changed the partition: what changed elsewhere is no news here.
   m.txnseq = p.min_txnseq;
   if (c.members == m) return;

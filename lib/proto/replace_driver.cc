@@ -95,7 +95,8 @@ DriverBase::Decision ReplaceDriver::decide_quorum(const World& world, const mode
     if (undone || MUTANT("cancel_without_leader")) return submit(model::ops::CancelMove{partition.id, attempt_, true});
     return wait("whoever leads has to give the vote back to the replaced replica", {from->server});
   }
-  if ((old_votes || !new_votes) && !MUTANT("finalize_without_swap"))
+  const bool settled = government.txnseq >= move.since;
+  if ((old_votes || !new_votes || !settled) && !MUTANT("finalize_without_swap"))
     return wait(government.leader.none() ? "nobody leads the partition: only its leader gives the new replica a vote"
                                          : "the new replica is being filled; then it gets the vote of the old one",
                 {to->server});
@@ -105,6 +106,10 @@ DriverBase::Decision ReplaceDriver::decide_quorum(const World& world, const mode
 
 DriverBase::Decision ReplaceDriver::decide_ended(const model::Metadata& map) const {
   if (!seen_) return end(Outcome::failed, "METADATA names no such replacement: it was finished or cancelled before");
+  if (const auto* p = map.partitions.by_assignment(seen_->to))
+    for (const auto& m : p->moves)
+      if (m.to == seen_->to)
+        return end(Outcome::aborted, "it was cancelled, and is taken up again as " + to_string(m.attempt));
   // A split may have ended the partition since: then its record says whose tenure it was.
   auto known = [&](const model::AssignmentId& id) {
     if (map.partitions.by_assignment(id) != nullptr) return true;

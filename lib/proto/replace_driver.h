@@ -8,7 +8,8 @@
 // 4. AbortAsked before FINALIZE_MOVE is committed: CANCEL_MOVE, which needs neither side alive (S60).
 // Of a quorum table: INITIALIZE at once; the leader brings the new one level and swaps the government's voter; the
 // government says so: MARK_AVAILABLE, FINALIZE_MOVE. Cancelled, the leader swaps back, if it had swapped, and says by
-// its government's txnseq that it will not any more; then CANCEL_MOVE removes the new one. That needs a leader.
+// its government's txnseq that it will not any more; then CANCEL_MOVE removes the new one. That needs a leader, and the
+// old one if it had swapped; where that is gone, REPLACE takes the move up again as another attempt.
 #pragma once
 
 #include <optional>

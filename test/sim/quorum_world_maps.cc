@@ -194,6 +194,8 @@ bool QuorumWorld::replace_lost_in(size_t p) {
     named = true;
     for (const auto& move : at.moves)
       if (a != nullptr && move.to == a->id) cancel(move.attempt);
+    if (const auto* move = a == nullptr ? nullptr : model::cancelled_move(at, a->id))
+      (void)commit(p, model::draw_replace(at, *move, random_));
     if (a == nullptr || !at.moves.empty() || being_reshaped(at)) continue;
     const auto& to = *hosts[random_.below(hosts.size())];
     if (&to != lost_ && find_assignment(at, to.id) == nullptr)

@@ -589,6 +589,38 @@ TEST_F(Story, a_move_in_a_quorum_table_is_cancelled_in_two_steps) {
   EXPECT_EQ(only().assignments[1].state, AssignmentState::available);
 }
 
+TEST_F(Story, s60_a_cancelled_move_whose_source_is_gone_goes_on) {
+  now = *create_quorum(3, random);
+  const auto old = only().assignments[1];
+  auto move = draw_replace(only(), old, {"p5"}, false, random);
+  must(move);
+  must(ops::Initialize{only().id, move.attempt});
+  refuses(draw_replace(only(), only().moves.front(), random), Code::conflict, "reshaping");  // nothing is cancelled
+  must(ops::CancelMove{only().id, move.attempt});
+  must(ops::MarkAvailable{move.to.id, {"p5"}});  // it was on its way
+  refuses(draw_replace(only(), old, {"p6"}, true, random), Code::conflict, "cancelled");
+  refuses(draw_replace(only(), old, {"p6"}, false, random), Code::conflict, "reshaping");
+  const auto again = draw_replace(only(), only().moves.front(), random);
+  must(again);
+  EXPECT_EQ(electorate(only()), "p1 p5 p3");
+  EXPECT_TRUE(taken_up_again(only(), only().moves.front()));
+  EXPECT_EQ(only().assignments[1].state, AssignmentState::available);
+  // Who saw the one before decides nothing any more.
+  refuses(ops::CancelMove{only().id, move.attempt, true}, Code::conflict, "attempt");
+  refuses(ops::FinalizeMove{only().id, move.attempt}, Code::conflict, "attempt");
+  refuses(ops::FinalizeMove{only().id, again.attempt}, Code::conflict, "ready");
+  // And it can be cancelled like any other, as its target may be gone next.
+  must(ops::CancelMove{only().id, again.attempt});
+  EXPECT_EQ(electorate(only()), "p1 p2 p3");
+  const auto third = draw_replace(only(), only().moves.front(), random);
+  must(third);
+  must(ops::MarkAvailable{move.to.id, {"p5"}});
+  EXPECT_FALSE(taken_up_again(only(), only().moves.front()));
+  must(ops::FinalizeMove{only().id, third.attempt});
+  EXPECT_EQ(electorate(only()), "p1 p5 p3");
+  EXPECT_EQ(only().assignments.size(), 3u);
+}
+
 TEST_F(Story, the_last_256_changes_are_remembered) {
   for (int i = 0; i < 300; i++) must(ops::SetOption{"read_level", i % 2 == 0 ? "one" : "majority"});
   EXPECT_EQ(now.changes.size(), kChangeIdsMax);

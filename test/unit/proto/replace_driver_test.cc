@@ -230,5 +230,35 @@ TEST(ReplaceDriver, s60_in_a_quorum_table_it_is_undone_when_a_government_of_the_
   EXPECT_EQ(find_assignment(m.only(), p4), nullptr);
 }
 
+TEST(ReplaceDriver, s60_taken_up_again_it_is_finished_by_a_government_that_knows_of_it) {
+  QuorumMove m;
+  m.must(model::ops::Initialize{m.only().id, m.attempt});
+  const auto swapped = m.map->txnseq;
+  m.must(model::ops::CancelMove{m.only().id, m.attempt});
+  ReplaceDriver first(m.attempt);
+  first.step(driver::Begin{t0});
+  EXPECT_NE(std::get_if<driver::Waiting>(&m.looks(first, {p1, p2, p4}, swapped).front()), nullptr);
+  base::SeededRandom random(7);
+  const auto again = draw_replace(m.only(), m.only().moves.front(), random);
+  m.must(again);
+  first.step(driver::Tick{t0 + kDriverLookEvery});
+  const auto effects = m.looks(first, {p1, p2, p4}, swapped);
+  const auto* ended = std::get_if<driver::Ended>(&effects.front());
+  ASSERT_NE(ended, nullptr);
+  EXPECT_EQ(ended->outcome, driver::Outcome::aborted);
+  const auto next = [&](std::vector<ServerId> voters, model::TxnSeq txnseq) {
+    ReplaceDriver d(again.attempt);
+    m.number = 0;
+    d.step(driver::Begin{t0});
+    return m.looks(d, std::move(voters), txnseq);
+  };
+  // Its leader may act on the map in which it was cancelled yet, and give the vote back.
+  EXPECT_NE(std::get_if<driver::Waiting>(&next({p1, p2, p4}, swapped).front()), nullptr);
+  const auto marked = next({p1, p2, p4}, m.map->txnseq);
+  ASSERT_NE(submitted<model::ops::MarkAvailable>(marked), nullptr);
+  m.must(*submitted<model::ops::MarkAvailable>(marked));
+  EXPECT_NE(submitted<model::ops::FinalizeMove>(next({p1, p2, p4}, m.map->txnseq)), nullptr);
+}
+
 }  // namespace
 }  // namespace cantle::proto
