@@ -93,7 +93,11 @@ void Quorum::perform(Replica& r, election::RemoveVote& e) {
 }
 
 void Quorum::perform(Replica& r, election::ReadVotes& e) {
-  governments_.read_votes(r.distribution, r.region,
+  const auto wanted = [this, id = r.assignment] {
+    const auto* at = find(id);
+    return at != nullptr && at->machine->election().wants_votes();
+  };
+  governments_.read_votes(r.distribution, r.region, wanted,
                           [this, id = r.assignment, number = e.number](base::Result<std::vector<model::Vote>> votes) {
                             run(id, [&](Replica& to, Out& out) {
                               to.machine->elect(at(), election::VotesRead{number, std::move(votes)}, out);

@@ -47,28 +47,67 @@ void read_governments(Session& session, const Layout& layout, const std::string&
                     });
 }
 
+namespace {
+base::Error asked_again() { return {Code::cancelled, "it is asked for again"}; }
+}  // namespace
+
+template <class Answer>
+void Governments::ask(Line<Answer>& line, const std::string& path, typename Line<Answer>::Question question) {
+  auto& at = line.waiting[path];
+  if (at.done)
+    std::exchange(at, std::move(question)).done(base::fail(asked_again()));
+  else
+    at = std::move(question), line.order.push_back(path);
+  ask_more(line);
+}
+
+template <class Answer>
+void Governments::ask_more(Line<Answer>& line) {
+  const auto alive = alive_;
+  while (*alive && line.out < line.most && !line.order.empty()) {
+    auto next = line.waiting.extract(line.order.front());
+    line.order.pop_front();
+    auto& [wanted, done] = next.mapped();
+    if (wanted && !wanted()) {
+      done(base::fail(Code::cancelled, "nobody wants it any more"));
+      continue;
+    }
+    ++line.out;
+    start(next.key(), [this, alive, &line, done = std::move(done)](Result<Answer> answer) {
+      if (!*alive) return;
+      --line.out;
+      done(std::move(answer));
+      if (*alive) ask_more(line);
+    });
+  }
+}
+
+void Governments::start(const std::string& path, Done<std::optional<Read>> done) {
+  read_government(session_, path, std::move(done));
+}
+
 void Governments::read(const std::string& d, model::Region region, Done<std::optional<Read>> done) {
-  reads_.push_back({layout_.government(d, region), std::move(done)});
-  if (!std::exchange(syncing_, true)) sync_reads();
+  auto& at = reads_[layout_.government(d, region)];
+  const auto older = std::exchange(at, std::move(done));
+  const bool begin = !std::exchange(syncing_, true);
+  if (older) older(base::fail(asked_again()));
+  if (begin) sync_reads();
 }
 
 // What is asked for while one is under way began after it, and waits for the next.
 void Governments::sync_reads() {
-  auto reads = std::make_shared<std::vector<Reading>>(std::exchange(reads_, {}));
-  const auto path = reads->front().path;
+  auto reads = std::make_shared<decltype(reads_)>(std::exchange(reads_, {}));
+  const auto path = reads->begin()->first;
   session_.sync(path, [this, alive = alive_, reads](const Result<base::Nothing>& synced) {
     if (!*alive) return;
     syncing_ = !reads_.empty();
     if (syncing_) sync_reads();
-    for (auto& r : *reads) {
-      if (!synced) {
-        r.done(base::fail(synced.error()));
-        if (!*alive) return;
-        continue;
-      }
-      read_government(session_, r.path, [alive, done = std::move(r.done)](auto read) {
-        if (*alive) done(std::move(read));
-      });
+    for (auto& [of, done] : *reads) {
+      if (synced)
+        ask(reading_, of, {nullptr, std::move(done)});
+      else
+        done(base::fail(synced.error()));
+      if (!*alive) return;
     }
   });
 }
@@ -201,10 +240,14 @@ struct Gathered {
 };
 }  // namespace
 
-void Governments::read_votes(const std::string& d, model::Region region, Done<std::vector<model::Vote>> done) {
+void Governments::read_votes(const std::string& d, model::Region region, std::function<bool()> wanted,
+                             Done<std::vector<model::Vote>> done) {
+  ask(reading_votes_, layout_.quorums(d, region), {std::move(wanted), std::move(done)});
+}
+
+void Governments::start(const std::string& path, Done<std::vector<model::Vote>> done) {
   const auto all = std::make_shared<Gathered>();
   all->done = std::move(done);
-  const auto path = layout_.quorums(d, region);
   session_.children(path, nullptr, [this, alive = alive_, all, path](Result<Children> tokens) {
     if (!*alive) return;
     if (!tokens) all->failed(tokens.error());

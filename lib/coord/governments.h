@@ -12,12 +12,14 @@
 // Swaps and votes of many regions go together, in few multis (multis.h), each with a ring of the table's bell that
 // names its regions: one watch a table tells of all its partitions, and a server reads only what was named. A conflict
 // in one does not fail the others. Reads of governments share a sync: those that come while one is under way wait for
-// the next. The watch is a hint (S33). A swap whose connection was lost ends outcome_unknown: read, and compare
+// the next. Few reads are under way at a time, and the rest wait here, so that votes and swaps do not wait behind
+// thousands of them. The watch is a hint (S33). A swap whose connection was lost ends outcome_unknown: read, and compare
 // `writer` (S27).
 //
 // Ownership: session outlives it; callbacks are not made after its end. Threads: the session's loop.
 #pragma once
 
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -46,7 +48,7 @@ class Governments {
   Governments(const Governments&) = delete;
   Governments& operator=(const Governments&) = delete;
 
-  // Nothing: there is no such node.
+  // Nothing: there is no such node. cancelled: it was asked for again before it was this one's turn.
   void read(const std::string& d, model::Region region, Done<std::optional<Read>> done);
   // The new version. conflict: it has another version by now, or is gone.
   void swap(const std::string& d, model::Region region, int32_t version, const model::Government& to,
@@ -60,7 +62,9 @@ class Governments {
   // The same, of one whose tenure is over: nobody waits for it, and it is tried again at each new connection.
   void forget_vote(const std::string& d, model::Region region, const model::LogToken& token,
                    const model::ServerId& server);
-  void read_votes(const std::string& d, model::Region region, Done<std::vector<model::Vote>> done);
+  // cancelled: as read(), or nobody wanted them any more when it was their turn.
+  void read_votes(const std::string& d, model::Region region, std::function<bool()> wanted,
+                  Done<std::vector<model::Vote>> done);
 
   // From now on `rung` is called when the bell was rung, or may have been, by others: ring.any() if it is not known for
   // whom. Say connected() at each new connection: the watches of a lost one may have gone with it.
@@ -69,6 +73,8 @@ class Governments {
 
  private:
   static constexpr uint64_t kRingsRead = 64;  // of those that came at once; of more it is not asked for whom they were
+  static constexpr size_t kReadsOut = 64;     // governments
+  static constexpr size_t kVotesOut = 16;     // partitions whose votes are read, some six requests each
 
   // What is changed of a table.
   struct Changes {
@@ -87,10 +93,26 @@ class Governments {
   void arm(const std::string& d);
   void hear(const std::string& d, const std::vector<std::string>& rings);
   void read_rings(const std::string& d, const std::vector<std::string>& paths);
-  struct Reading {
-    std::string path;
-    Done<std::optional<Read>> done;
+  // Questions by path: so many are under way, the others wait for their turn. A newer one takes the place of one that
+  // waits.
+  template <class Answer>
+  struct Line {
+    explicit Line(size_t at_once) : most(at_once) {}
+    const size_t most;
+    struct Question {
+      std::function<bool()> wanted;
+      Done<Answer> done;
+    };
+    std::map<std::string, Question> waiting;
+    std::deque<std::string> order;
+    size_t out = 0;
   };
+  template <class Answer>
+  void ask(Line<Answer>& line, const std::string& path, typename Line<Answer>::Question question);
+  template <class Answer>
+  void ask_more(Line<Answer>& line);
+  void start(const std::string& path, Done<std::optional<Read>> done);
+  void start(const std::string& path, Done<std::vector<model::Vote>> done);
   void sync_reads();
   void forget(const std::string& path, const std::string& dir);
 
@@ -98,8 +120,10 @@ class Governments {
   Layout layout_;
   std::map<std::string, Bell> bells_;
   std::map<std::string, std::unique_ptr<Changes>> changes_;
-  std::vector<Reading> reads_;  // that wait for a sync
+  std::map<std::string, Done<std::optional<Read>>> reads_;  // that wait for a sync
   bool syncing_ = false;
+  Line<std::optional<Read>> reading_{kReadsOut};
+  Line<std::vector<model::Vote>> reading_votes_{kVotesOut};
   std::map<std::string, std::string> forgotten_;  // votes that may stand yet, and their directories
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
 };

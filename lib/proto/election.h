@@ -77,9 +77,9 @@ constexpr base::Duration kBorrowEvery = std::chrono::milliseconds(100);
 // time.
 constexpr base::Duration kVotesEvery = std::chrono::milliseconds(300);
 constexpr base::Duration kVoteLinger = std::chrono::seconds(1);              // of one that nobody needs any more
-constexpr base::Duration kVotingReadEvery = std::chrono::milliseconds(500);  // of the government
+constexpr base::Duration kVotingReadEvery = std::chrono::milliseconds(1000);  // of the government
 constexpr base::Duration kVotesLong = std::chrono::seconds(3);  // after which the government is read less often
-constexpr base::Duration kVotesMost = std::chrono::seconds(1), kVotingReadMost = std::chrono::seconds(2);
+constexpr base::Duration kVotesMost = std::chrono::seconds(1), kVotingReadMost = std::chrono::seconds(4);
 constexpr base::Duration kAskEvery = std::chrono::milliseconds(300), kAskMost = std::chrono::seconds(2);
 constexpr base::Duration kFresh = std::chrono::seconds(2);        // a read before a seal
 constexpr base::Duration kContactMost = std::chrono::seconds(1);  // a leader without a majority's answers
@@ -87,7 +87,7 @@ constexpr base::Duration kLeaselessMost = std::chrono::seconds(5);
 constexpr base::Duration kRest = std::chrono::seconds(5);  // who resigned does not lead
 constexpr base::Duration kHandOver = std::chrono::milliseconds(600);
 constexpr base::Duration kUnknownMost = std::chrono::seconds(2);
-constexpr base::Duration kAnswerMost = std::chrono::seconds(3);
+constexpr base::Duration kAnswerMost = std::chrono::seconds(10);
 constexpr base::Duration kReadEvery = std::chrono::seconds(10);       // of the government, in any case
 constexpr base::Duration kSwapAgain = std::chrono::milliseconds(50);  // after one that failed
 constexpr base::Duration kReadAgain = std::chrono::milliseconds(200), kReadAgainMost = std::chrono::seconds(1);
@@ -292,6 +292,8 @@ class Election {
   // Where a vote of its own may stand: whoever ends it removes those.
   const std::set<model::LogToken>& standing() const { return standing_; }
   std::string_view doing() const;
+  // Answers to ReadVotes are for something.
+  bool wants_votes() const { return phase_ == Phase::voting || phase_ == Phase::held; }
   // When time alone may have something to be done, if nothing comes before.
   base::Instant next_look(base::Instant now) const;
   // It leads or follows, asks for nothing and waits for no answer: what ends that is heard of, or takes a second.

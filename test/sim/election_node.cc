@@ -333,7 +333,8 @@ void ElectionNode::perform(Replica& r, const RemoveVote& e) {
 }
 
 void ElectionNode::perform(Replica& r, const ReadVotes& e) {
-  governments_->read_votes(ElectionWorld::kDistribution, ElectionWorld::region(r.partition),
+  const auto wanted = [&r] { return r.election->wants_votes(); };
+  governments_->read_votes(ElectionWorld::kDistribution, ElectionWorld::region(r.partition), wanted,
                            [this, &r, number = e.number](const base::Result<std::vector<model::Vote>>& votes) {
                              step(r, VotesRead{number, votes});
                            });

@@ -538,7 +538,8 @@ void QuorumNode::perform(Replica& r, election::RemoveVote& e) {
 }
 
 void QuorumNode::perform(Replica& r, election::ReadVotes& e) {
-  governments_->read_votes(distribution(r), r.region,
+  const auto wanted = [&r] { return !r.ended && r.machine->election().wants_votes(); };
+  governments_->read_votes(distribution(r), r.region, wanted,
                            [this, &r, number = e.number](const base::Result<std::vector<model::Vote>>& votes) {
                              run(r, [&](Out& out) { r.machine->elect(at(), election::VotesRead{number, votes}, out); });
                            });

@@ -33,6 +33,7 @@ class FakeSession final : public Session {
     next();
   }
   bool idle() const { return answers_.empty(); }
+  size_t under_way() const { return answers_.size(); }
 
   void get(std::string path, Watch, Done<Node> done) override {
     ++reads;

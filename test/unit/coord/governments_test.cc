@@ -48,7 +48,7 @@ struct World {
   }
   size_t votes_of(uint32_t i) {
     Result<std::vector<model::Vote>> votes = base::fail(Code::unavailable, "");
-    governments.read_votes(kTable, {i}, [&](auto read) { votes = std::move(read); });
+    governments.read_votes(kTable, {i}, nullptr, [&](auto read) { votes = std::move(read); });
     session.run();
     return votes.value().size();
   }
@@ -65,6 +65,37 @@ TEST(Governments, swaps_of_many_regions_are_few_multis_and_a_ring_each) {
   EXPECT_EQ(w.session.multis[0], 2u);
   for (const auto n : w.session.multis) EXPECT_LE(n, Multis::kOpsMost + 1);
   for (uint32_t i = 0; i < w.regions; ++i) ASSERT_EQ(w.epoch_of(i), 2u);
+}
+
+// So that what is written in the same instant does not wait behind them.
+TEST(Governments, thousands_of_reads_are_few_at_a_time) {
+  World w(1000);
+  size_t most = 0, read = 0, cancelled = 0;
+  const auto answer = [&](const auto& r) {
+    if (r)
+      ++read;
+    else if (r.error().code == Code::cancelled)
+      ++cancelled;
+  };
+  const auto run = [&] {
+    for (; !w.session.idle(); w.session.step()) most = std::max(most, w.session.under_way());
+  };
+  for (uint32_t i = 0; i < w.regions; ++i) w.governments.read(kTable, {i}, answer);
+  w.governments.read(kTable, {7}, answer);  // asked for twice: the second is answered
+  run();
+  EXPECT_EQ(w.session.syncs, 2U);  // the first went alone
+  EXPECT_EQ(read, w.regions);
+  EXPECT_EQ(cancelled, 1U);
+  EXPECT_LE(most, 100U);
+
+  read = cancelled = most = w.session.reads = 0;
+  for (uint32_t i = 0; i < w.regions; ++i) w.governments.read_votes(kTable, {i}, [i] { return i % 2 == 0; }, answer);
+  w.governments.read_votes(kTable, {998}, nullptr, answer);
+  run();
+  EXPECT_EQ(read, w.regions / 2);
+  EXPECT_EQ(cancelled, w.regions / 2 + 1);
+  EXPECT_LE(most, 20U);
+  EXPECT_EQ(w.session.reads, w.regions / 2);
 }
 
 TEST(Governments, a_conflict_in_one_region_costs_that_region_alone) {
