@@ -227,29 +227,20 @@ base::Status Fsck::check_government(const TableEntry& table, const model::Metada
 
 base::Status Fsck::check_votes(const std::string& quorums, const model::Government& government) {
   TRY_ASSIGN(auto* session, tool_.coord());
-  TRY_ASSIGN(const auto tokens, session->children_or_none(quorums));
-  for (const auto& name : tokens) {
-    const auto below = quorums + "/" + name;
-    const auto token = coord::parse_token(name);
-    if (!token) {
-      found(below, "is no position in a log");
-      continue;
-    }
-    TRY_ASSIGN(const auto servers, session->children_or_none(below));
-    for (const auto& server : servers) {
-      checked_++;
-      const auto path = below + "/" + server;
-      const auto node = session->get(path);
-      if (!node) continue;
-      if (node->stat.ephemeral_owner == 0) found(path, "is not ephemeral: it outlives its voter");
-      const auto vote = coord::parse_vote(node->value);
-      if (!vote)
-        found(path, vote.error().text);
-      else if (vote->token != *token || vote->server.name != server)
-        found(path, "is the vote of " + vote->server.name + " at " + coord::token_text(vote->token));
-      else if (model::find_voter(government.voters, vote->assignment) == nullptr)
-        found(path, "is the vote of one who is no voter");
-    }
+  TRY_ASSIGN(const auto names, session->children_or_none(quorums));
+  for (const auto& name : names) {
+    checked_++;
+    const auto path = quorums + "/" + name;
+    const auto node = session->get(path);
+    if (!node) continue;
+    if (node->stat.ephemeral_owner == 0) found(path, "is not ephemeral: it outlives its voter");
+    const auto vote = coord::parse_vote(node->value);
+    if (!vote)
+      found(path, vote.error().text);
+    else if (coord::vote_name(vote->token, vote->server) != name)
+      found(path, "is the vote of " + vote->server.name + " at " + coord::token_text(vote->token));
+    else if (model::find_voter(government.voters, vote->assignment) == nullptr)
+      found(path, "is the vote of one who is no voter");
   }
   return base::ok();
 }

@@ -15,13 +15,10 @@ std::vector<model::ServerId> servers_of(const model::Voters& voters) {
 // What goes while it is looked at is left out, and so is what is no vote: fsck says that.
 std::vector<model::Vote> read_votes(coord::SyncSession& session, const std::string& quorums) {
   std::vector<model::Vote> votes;
-  const auto tokens = session.children_or_none(quorums);
-  for (const auto& token : tokens ? *tokens : std::vector<std::string>{}) {
-    const auto values = values_under(session, quorums + "/" + token);
-    if (!values) continue;
-    for (const auto& [server, text] : *values)
-      if (auto vote = coord::parse_vote(text)) votes.push_back(std::move(*vote));
-  }
+  const auto values = values_under(session, quorums);
+  if (!values) return votes;
+  for (const auto& [name, text] : *values)
+    if (auto vote = coord::parse_vote(text)) votes.push_back(std::move(*vote));
   return votes;
 }
 

@@ -146,26 +146,22 @@ void Governments::swap(const std::string& d, model::Region region, int32_t versi
        }});
 }
 
-// The directory of a token is made by the first that votes with it, and swept while it is empty: who is refused looks.
+// Each server writes a node of its own, so that those who vote at the same time do not refuse each other.
 void Governments::put_vote(const std::string& d, model::Region region, const model::Vote& vote,
                            Done<base::Nothing> done) {
-  const auto dir = layout_.quorum(d, region, vote.token), path = layout_.vote(d, region, vote.token, vote.server);
+  const auto path = layout_.vote(d, region, vote.token, vote.server);
   forgotten_.erase(path);
-  const Op make_dir = OpCreate{dir, "", CreateMode::persistent};
   const Op make = OpCreate{path, vote_text(vote), CreateMode::ephemeral};
-  const auto look = [this, dir, path, make_dir, make, name = vote.server.name](Done<Multis::Ops> seen) {
-    session_.children(dir, nullptr, [path, make_dir, make, name, seen = std::move(seen)](Result<Children> there) {
-      if (!there && there.error().code != Code::not_found) return seen(base::fail(std::move(there).error()));
-      if (!there) return seen(Multis::Ops({make_dir, make}));
-      if (std::binary_search(there->names.begin(), there->names.end(), name))
-        return seen(Multis::Ops({OpRemove{path}, make}));
-      seen(Multis::Ops({make}));
+  const auto look = [this, path, make](Done<Multis::Ops> seen) {
+    session_.exists(path, nullptr, [path, make, seen = std::move(seen)](Result<Stat> there) {
+      if (there) return seen(Multis::Ops({OpRemove{path}, make}));
+      if (there.error().code == Code::not_found) return seen(Multis::Ops({make}));
+      seen(base::fail(std::move(there).error()));
     });
   };
-  changes(d).votes.add(
-      {{make_dir, make}, ring_line(region, vote), look, [done = std::move(done)](Result<std::vector<OpResult>> r) {
-         done(r ? ok() : base::fail(std::move(r).error()));
-       }});
+  changes(d).votes.add({{make}, ring_line(region, vote), look, [done = std::move(done)](Result<std::vector<OpResult>> r) {
+                          done(r ? ok() : base::fail(std::move(r).error()));
+                        }});
 }
 
 void Governments::remove_vote(const std::string& d, model::Region region, const model::LogToken& token,
@@ -178,48 +174,27 @@ void Governments::remove_vote(const std::string& d, model::Region region, const 
       seen(base::fail(std::move(there).error()));
     });
   };
-  changes(d).removals.add(
-      {{OpRemove{path}},
-       "",
-       look,
-       [this, d, dir = layout_.quorum(d, region, token), done = std::move(done)](Result<std::vector<OpResult>> r) {
-         if (!r) return done(base::fail(std::move(r).error()));
-         sweep_token(d, dir);
-         done(ok());
-       }});
+  changes(d).removals.add({{OpRemove{path}}, "", look, [done = std::move(done)](Result<std::vector<OpResult>> r) {
+                             done(r ? ok() : base::fail(std::move(r).error()));
+                           }});
 }
 
 void Governments::forget_vote(const std::string& d, model::Region region, const model::LogToken& token,
                               const model::ServerId& server) {
-  const auto dir = layout_.quorum(d, region, token), path = layout_.vote(d, region, token, server);
-  forgotten_[path] = dir;
-  forget(path, dir);
+  const auto path = layout_.vote(d, region, token, server);
+  forgotten_.insert(path);
+  forget(path);
 }
 
 // At once, and by itself: it is before whatever vote is cast there later.
-void Governments::forget(const std::string& path, const std::string& dir) {
+void Governments::forget(const std::string& path) {
   session_.remove(path, kAnyVersion, [this, alive = alive_, path](const Result<base::Nothing>& gone) {
     if (*alive && (gone || gone.error().code == Code::not_found)) forgotten_.erase(path);
-  });
-  session_.remove(dir, kAnyVersion, [](const Result<base::Nothing>&) {});  // of a vote that was the last
-}
-
-// With the last vote of it the token goes. Others may be at it, too.
-void Governments::sweep_token(const std::string& d, const std::string& path) {
-  const auto look = [this, path](Done<Multis::Ops> seen) {
-    session_.children(path, nullptr, [path, seen = std::move(seen)](Result<Children> there) {
-      if (there && there->names.empty()) return seen(Multis::Ops({OpRemove{path}}));
-      seen(std::nullopt);
-    });
-  };
-  look([this, alive = alive_, d, path, look](Result<Multis::Ops> seen) {
-    if (!*alive || !seen || !*seen) return;
-    changes(d).tokens.add({std::move(**seen), "", look, [](const Result<std::vector<OpResult>>&) {}});
   });
 }
 
 namespace {
-// Votes that are being read: children of children.
+// Votes that are being read.
 struct Gathered {
   std::vector<model::Vote> votes;
   size_t left = 1;
@@ -248,27 +223,18 @@ void Governments::read_votes(const std::string& d, model::Region region, std::fu
 void Governments::start(const std::string& path, Done<std::vector<model::Vote>> done) {
   const auto all = std::make_shared<Gathered>();
   all->done = std::move(done);
-  session_.children(path, nullptr, [this, alive = alive_, all, path](Result<Children> tokens) {
+  session_.children(path, nullptr, [this, alive = alive_, all, path](Result<Children> names) {
     if (!*alive) return;
-    if (!tokens) all->failed(tokens.error());
-    for (const auto& token : tokens ? tokens->names : std::vector<std::string>{}) {
+    if (!names) all->failed(names.error());
+    for (const auto& name : names ? names->names : std::vector<std::string>{}) {
       ++all->left;
-      const auto below = path + "/" + token;
-      session_.children(below, nullptr, [this, alive, all, below](Result<Children> names) {
+      session_.get(path + "/" + name, nullptr, [alive, all](Result<Node> node) {
         if (!*alive) return;
-        if (!names) all->failed(names.error());
-        for (const auto& name : names ? names->names : std::vector<std::string>{}) {
-          ++all->left;
-          session_.get(below + "/" + name, nullptr, [alive, all](Result<Node> node) {
-            if (!*alive) return;
-            auto vote = node ? parse_vote(node->value) : base::fail(std::move(node).error());
-            if (vote)
-              all->votes.push_back(std::move(*vote));
-            else
-              all->failed(vote.error());
-            all->one_less();
-          });
-        }
+        auto vote = node ? parse_vote(node->value) : base::fail(std::move(node).error());
+        if (vote)
+          all->votes.push_back(std::move(*vote));
+        else
+          all->failed(vote.error());
         all->one_less();
       });
     }
@@ -288,7 +254,7 @@ void Governments::connected() {
     bell.next.reset();
     arm(d);
   }
-  for (const auto& [path, dir] : std::map(forgotten_)) forget(path, dir);
+  for (const auto& path : std::set(forgotten_)) forget(path);
 }
 
 void Governments::arm(const std::string& d) {

@@ -54,7 +54,7 @@ class Governments {
   void swap(const std::string& d, model::Region region, int32_t version, const model::Government& to,
             Done<int32_t> done);
   // It stands there with exactly this afterwards, as of this session: an own one of another session, or with another
-  // text, is made anew (S34). The directory of its token may be swept while it is empty: then that is made again, too.
+  // text, is made anew (S34).
   void put_vote(const std::string& d, model::Region region, const model::Vote& vote, Done<base::Nothing> done);
   // It does not stand there afterwards.
   void remove_vote(const std::string& d, model::Region region, const model::LogToken& token,
@@ -73,14 +73,14 @@ class Governments {
 
  private:
   static constexpr uint64_t kRingsRead = 64;  // of those that came at once; of more it is not asked for whom they were
-  static constexpr size_t kReadsOut = 64;     // governments
-  static constexpr size_t kVotesOut = 16;     // partitions whose votes are read, some six requests each
+  static constexpr size_t kReadsOut = 512;    // governments
+  static constexpr size_t kVotesOut = 16;     // partitions whose votes are read, some four requests each
 
   // What is changed of a table.
   struct Changes {
     Changes(Session& session, const std::string& ring)
-        : votes(session, ring), governments(session, ring), removals(session, ""), tokens(session, "") {}
-    Multis votes, governments, removals, tokens;
+        : votes(session, ring), governments(session, ring), removals(session, "") {}
+    Multis votes, governments, removals;
   };
   struct Bell {
     std::function<void(const Ring&)> rung;
@@ -89,7 +89,6 @@ class Governments {
     std::set<std::string> own;     // that are not heard yet
   };
   Changes& changes(const std::string& d);
-  void sweep_token(const std::string& d, const std::string& path);
   void arm(const std::string& d);
   void hear(const std::string& d, const std::vector<std::string>& rings);
   void read_rings(const std::string& d, const std::vector<std::string>& paths);
@@ -114,7 +113,7 @@ class Governments {
   void start(const std::string& path, Done<std::optional<Read>> done);
   void start(const std::string& path, Done<std::vector<model::Vote>> done);
   void sync_reads();
-  void forget(const std::string& path, const std::string& dir);
+  void forget(const std::string& path);
 
   Session& session_;
   Layout layout_;
@@ -124,7 +123,7 @@ class Governments {
   bool syncing_ = false;
   Line<std::optional<Read>> reading_{kReadsOut};
   Line<std::vector<model::Vote>> reading_votes_{kVotesOut};
-  std::map<std::string, std::string> forgotten_;  // votes that may stand yet, and their directories
+  std::set<std::string> forgotten_;  // votes that may stand yet
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
 };
 

@@ -30,6 +30,8 @@ constexpr uint32_t kLayoutVersion = 1;
 // "<epoch>-<lsn>": where the votes of one log position stand.
 std::string token_text(const model::LogToken& token);
 base::Result<model::LogToken> parse_token(std::string_view name);
+// "<epoch>-<lsn>:<server>": no two servers write the same one.
+std::string vote_name(const model::LogToken& token, const model::ServerId& server);
 
 // --- Paths -------------------------------------------------------------------------------------
 
@@ -84,12 +86,9 @@ class Layout {
   std::string government(std::string_view d, model::Region r) const { return region(d, r) + "/government"; }
   std::string recovered(std::string_view d, model::Region r) const { return region(d, r) + "/recovered"; }
   std::string quorums(std::string_view d, model::Region r) const { return region(d, r) + "/quorums"; }
-  // The votes of one log position, and one of them.
-  std::string quorum(std::string_view d, model::Region r, const model::LogToken& token) const {
-    return quorums(d, r) + "/" + token_text(token);
-  }
+  // Of that server, whose log had reached that position.
   std::string vote(std::string_view d, model::Region r, const model::LogToken& token, const model::ServerId& id) const {
-    return quorum(d, r, token) + "/" + id.name;
+    return quorums(d, r) + "/" + vote_name(token, id);
   }
 
   std::string tasks() const { return root_ + "/tasks"; }
@@ -242,7 +241,7 @@ base::Result<SystemNode> parse_system(std::string_view text);
 std::string government_text(const model::Government& government);
 base::Result<model::Government> parse_government(std::string_view text);
 
-// regions/<n>/quorums/<epoch>-<lsn>/<server>, ephemeral: a vote.
+// regions/<n>/quorums/<epoch>-<lsn>:<server>, ephemeral: a vote.
 std::string vote_text(const model::Vote& vote);
 base::Result<model::Vote> parse_vote(std::string_view text);
 

@@ -326,6 +326,10 @@ base::Result<SystemNode> parse_system(std::string_view text) {
 
 std::string token_text(const model::LogToken& token) { return to_string(token.epoch) + "-" + to_string(token.lsn); }
 
+std::string vote_name(const model::LogToken& token, const model::ServerId& server) {
+  return token_text(token) + ":" + server.name;
+}
+
 base::Result<model::LogToken> parse_token(std::string_view name) {
   const auto dash = name.find('-');
   if (dash == name.npos) return fail(Code::invalid, "no log position: " + std::string(name));

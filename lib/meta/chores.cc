@@ -59,10 +59,6 @@ void Chores::tick(TableAgent& agent) {
     table.next_rings = now() + kRingsKept;
     sweep_rings(agent, table);
   }
-  if (now() >= table.next_quorums) {
-    table.next_quorums = now() + kQuorumsEvery;
-    sweep_quorums(agent, table, *map);
-  }
 }
 
 // --- driving ----------------------------------------------------------------------------------------------
@@ -281,7 +277,7 @@ void Chores::remove_tree(const std::string& path, std::function<void(base::Statu
       });
 }
 
-// --- the bell, and votes -------------------------------------------------------------------------------------
+// --- the bell -------------------------------------------------------------------------------------
 
 // Rings are in order: what was there a look ago is old. All of them in one multi, as each one that goes wakes whoever
 // watches the bell.
@@ -307,54 +303,6 @@ void Chores::sweep_rings(TableAgent& agent, Table& table) {
           t->heard = rings->names.empty() ? std::string() : rings->names.back();
         // Another one that sweeps, too: the next look finds what is left.
         if (!old.empty()) host_.session().multi(std::move(old), [](base::Result<std::vector<coord::OpResult>>) {});
-      });
-}
-
-// A directory of votes stays when its last vote went with its session (Governments::remove_vote takes it along). One
-// that was empty at the look before, and where nothing came and went since, is nobody's; a vote that comes now keeps
-// it, as it has a child, or makes it again (Governments::put_vote).
-void Chores::sweep_quorums(TableAgent& agent, Table& table, const model::Metadata& map) {
-  if (table.tidying || map.replication != model::Replication::quorum) return;
-  table.tidying = true;
-  const auto tidying = std::make_shared<Tidying>();
-  for (const auto& [region, node] : region_nodes(map)) tidying->regions.push_back(region);
-  tidy_next(agent.name(), tidying);
-}
-
-void Chores::tidy_next(const std::string& name, std::shared_ptr<Tidying> tidying) {
-  auto* t = find(name);
-  if (t == nullptr) return;
-  if (tidying->at == tidying->regions.size()) {
-    t->tidying = false;
-    t->empty = std::move(tidying->empty);
-    return;
-  }
-  const auto path = host_.layout().quorums(t->agent->distribution(), tidying->regions[tidying->at++]);
-  host_.session().children(
-      path, nullptr,
-      [this, alive = std::weak_ptr<bool>(alive_), name, path, tidying](base::Result<coord::Children> tokens) {
-        if (!alive.lock()) return;
-        tidying->waiting = tokens ? tokens->names.size() : 0;
-        if (tidying->waiting == 0) return tidy_next(name, tidying);
-        for (const auto& token : tokens->names) tidy_token(name, path + "/" + token, tidying);
-      });
-}
-
-void Chores::tidy_token(const std::string& name, const std::string& path, std::shared_ptr<Tidying> tidying) {
-  host_.session().children(
-      path, nullptr,
-      [this, alive = std::weak_ptr<bool>(alive_), name, path, tidying](base::Result<coord::Children> votes) {
-        if (!alive.lock()) return;
-        const auto* t = find(name);
-        if (t != nullptr && votes && votes->names.empty()) {
-          const std::pair<int64_t, int32_t> is{votes->stat.czxid, votes->stat.cversion};
-          const auto before = t->empty.find(path);
-          if (before != t->empty.end() && before->second == is)
-            host_.session().remove(path, coord::kAnyVersion, [](base::Result<base::Nothing>) {});
-          else
-            tidying->empty[path] = is;
-        }
-        if (--tidying->waiting == 0) tidy_next(name, tidying);
       });
 }
 

@@ -4,7 +4,7 @@
 //   * SWEEP_ENDED once every server that held the parent has observed its end
 //   * brings region nodes up to METADATA where TableConfig says `regions_behind`
 //   * removes nodes of regions that ended or were aborted a day ago
-//   * removes rings of the bell that everybody has heard, and, in quorum tables, directories of votes that stay empty
+//   * removes rings of the bell that everybody has heard
 //   * removes TableConfig and all under it once every assigned server has observed that the table was dropped, or is
 //   dead
 //
@@ -32,7 +32,6 @@ constexpr size_t kDrivenAtOnce = 64;  // operations of one table
 constexpr size_t kRegionsRemovedAtOnce = 100;
 constexpr base::Duration kRingsKept = std::chrono::minutes(1);
 constexpr size_t kRingsRemovedAtOnce = 500;
-constexpr base::Duration kQuorumsEvery = std::chrono::minutes(5);
 
 class Chores {
  public:
@@ -61,12 +60,10 @@ class Chores {
   struct Table {
     TableAgent* agent = nullptr;  // while the table is in tables_: forget() comes before it dies
     std::map<model::AttemptId, Watched> operations;
-    base::Instant next_drive, next_sweep, next_regions, next_rings, next_quorums;
-    bool sweeping = false, reconciling = false, removing = false, listing = false, hearing = false, tidying = false;
+    base::Instant next_drive, next_sweep, next_regions, next_rings;
+    bool sweeping = false, reconciling = false, removing = false, listing = false, hearing = false;
     std::map<model::Region, base::Instant> unused_since;  // regions that METADATA does not know
     std::string heard;                                    // the last ring there was at the look before
-    // Directories of votes that were empty at the look before: what created them, and the cversion.
-    std::map<std::string, std::pair<int64_t, int32_t>> empty;
   };
   // Region nodes that are being written, and which of them are there.
   struct Writing {
@@ -74,12 +71,6 @@ class Chores {
     std::vector<std::pair<model::Region, coord::RegionNode>> nodes;
     std::set<std::string> there;
     std::string writer;
-  };
-  // The directories of votes of a table, one after the other.
-  struct Tidying {
-    std::vector<model::Region> regions;
-    size_t at = 0, waiting = 0;
-    std::map<std::string, std::pair<int64_t, int32_t>> empty;
   };
 
   void drive(TableAgent& agent, Table& table, const model::Metadata& map);
@@ -92,9 +83,6 @@ class Chores {
                      std::function<void(bool)> done);
   void sweep_regions(TableAgent& agent, Table& table, std::shared_ptr<const model::Metadata> map);
   void sweep_rings(TableAgent& agent, Table& table);
-  void sweep_quorums(TableAgent& agent, Table& table, const model::Metadata& map);
-  void tidy_next(const std::string& name, std::shared_ptr<Tidying> tidying);
-  void tidy_token(const std::string& name, const std::string& path, std::shared_ptr<Tidying> tidying);
   void remove_dropped(TableAgent& agent, Table& table, std::shared_ptr<const model::Metadata> map);
   void remove_table(TableAgent& agent);
   void remove_last(const std::string& distribution, std::function<void()> done);

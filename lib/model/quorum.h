@@ -87,7 +87,7 @@ struct LogToken {
 };
 inline LogToken token_of(const LogPoint& point) { return {point.epoch, point.lsn}; }
 
-// quorums/<epoch>-<lsn>/<server>, ephemeral: a voter that has sealed, and what it has.
+// quorums/<epoch>-<lsn>:<server>, ephemeral: a voter that has sealed, and what it has.
 struct Vote {
   Epoch promise;
   LogToken token;

@@ -80,11 +80,7 @@ force() { zkctl set "$1" - --force "${@:2}" >/dev/null; }
   force "$region/government/odd" --create <<<""
   run -2 zkctl fsck q --offline
   assert_output --partial "$region/government/odd"
-  force "$region/quorums/odd" --create <<<""
-  run -2 zkctl fsck q --offline
-  assert_output --partial "is no position in a log"
-  force "$region/quorums/1-7" --create <<<""
-  force "$region/quorums/1-7/p1" --create <<<"promise: 2"
+  force "$region/quorums/1-7:p1" --create <<<"promise: 2"
   run -2 zkctl fsck q --offline
   assert_output --partial "is not ephemeral: it outlives its voter"
   assert_output --partial "token"

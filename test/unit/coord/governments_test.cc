@@ -69,7 +69,7 @@ TEST(Governments, swaps_of_many_regions_are_few_multis_and_a_ring_each) {
 
 // So that what is written in the same instant does not wait behind them.
 TEST(Governments, thousands_of_reads_are_few_at_a_time) {
-  World w(1000);
+  World w(2000);
   size_t most = 0, read = 0, cancelled = 0;
   const auto answer = [&](const auto& r) {
     if (r)
@@ -86,7 +86,7 @@ TEST(Governments, thousands_of_reads_are_few_at_a_time) {
   EXPECT_EQ(w.session.syncs, 2U);  // the first went alone
   EXPECT_EQ(read, w.regions);
   EXPECT_EQ(cancelled, 1U);
-  EXPECT_LE(most, 100U);
+  EXPECT_LE(most, 600U);
 
   read = cancelled = most = w.session.reads = 0;
   for (uint32_t i = 0; i < w.regions; ++i) w.governments.read_votes(kTable, {i}, [i] { return i % 2 == 0; }, answer);
@@ -157,7 +157,7 @@ TEST(Governments, votes_of_two_servers_for_the_same_regions_all_stand) {
   }
   w.session.run();
   EXPECT_EQ(done, 1200u);
-  EXPECT_LT(w.session.multis.size(), 20u);
+  EXPECT_EQ(w.session.multis.size(), 6u);  // of each two and the first: none is refused
   for (uint32_t i = 0; i < w.regions; ++i) ASSERT_EQ(w.votes_of(i), 2u) << i;
 }
 
@@ -176,27 +176,21 @@ TEST(Governments, a_vote_that_stands_there_is_made_anew) {
   EXPECT_EQ(parse_vote(w.session.tree.at(w.layout.vote(kTable, {0}, {{1}, {7}}, {"p1"})).value)->promise.value, 3u);
 }
 
-TEST(Governments, with_its_last_vote_a_token_goes) {
+TEST(Governments, a_vote_that_is_removed_is_not_there_whether_it_was_or_not) {
   World w(400);
   Governments other(w.session, w.layout);
   size_t done = 0;
   const auto count = [&](const base::Status& s) { done += s.has_value(); };
   for (uint32_t i = 0; i < w.regions; ++i) {
-    w.governments.put_vote(kTable, {i}, World::vote(i, "p1"), count);
+    if (i % 3 != 0) w.governments.put_vote(kTable, {i}, World::vote(i, "p1"), count);
     other.put_vote(kTable, {i}, World::vote(i, "p2"), count);
   }
   w.session.run();
+  done = 0;
   for (uint32_t i = 0; i < w.regions; ++i) w.governments.remove_vote(kTable, {i}, {{1}, {7}}, {"p1"}, count);
   w.session.run();
-  EXPECT_TRUE(w.session.tree.contains(w.layout.quorum(kTable, {5}, {{1}, {7}})));
-  for (uint32_t i = 0; i < w.regions; ++i) {
-    other.remove_vote(kTable, {i}, {{1}, {7}}, {"p2"}, count);
-    w.governments.remove_vote(kTable, {i}, {{1}, {7}}, {"p1"}, count);  // not there: that is as asked for
-  }
-  w.session.run();
-  EXPECT_EQ(done, 2000u);
-  for (uint32_t i = 0; i < w.regions; ++i)
-    ASSERT_FALSE(w.session.tree.contains(w.layout.quorum(kTable, {i}, {{1}, {7}}))) << i;
+  EXPECT_EQ(done, 400u);
+  for (uint32_t i = 0; i < w.regions; ++i) ASSERT_EQ(w.votes_of(i), 1u) << i;
 }
 
 TEST(Governments, a_vote_of_a_tenure_that_is_over_is_taken_away_whenever_that_is_possible) {
@@ -214,7 +208,6 @@ TEST(Governments, a_vote_of_a_tenure_that_is_over_is_taken_away_whenever_that_is
   w.governments.connected();
   w.session.run();
   EXPECT_EQ(w.votes_of(0), 0u);
-  EXPECT_FALSE(w.session.tree.contains(w.layout.quorum(kTable, {0}, {{1}, {7}})));
   put(0);
   w.governments.connected();  // the next tenure's is not taken for it
   w.session.run();

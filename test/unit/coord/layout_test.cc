@@ -34,7 +34,7 @@ TEST(Layout, paths_are_those_of_the_manual) {
   EXPECT_EQ(at.system(d, Region{7}, ServerId{"p1"}), "/cantle/distribution/1_orders/regions/7/systems/p1");
   EXPECT_EQ(at.government(d, Region{7}), "/cantle/distribution/1_orders/regions/7/government");
   EXPECT_EQ(at.vote(d, Region{7}, {{3}, {120}}, ServerId{"p1"}),
-            "/cantle/distribution/1_orders/regions/7/quorums/3-120/p1");
+            "/cantle/distribution/1_orders/regions/7/quorums/3-120:p1");
   EXPECT_EQ(at.ring_prefix(d), "/cantle/distribution/1_orders/bell/ring-");
   EXPECT_EQ(at.op_task(model::AttemptId{}), "/cantle/tasks/op-00000000000000000000000000000000");
   EXPECT_EQ(at.dropped(model::TableUuid{}), "/cantle/dropped/00000000000000000000000000000000");
