@@ -34,15 +34,21 @@ std::map<AssignmentId, Vote> counted(const model::Voters& voters, const std::vec
   return of;
 }
 
-void best_first(std::vector<Vote>& votes) {
-  std::sort(votes.begin(), votes.end(), [](const Vote& a, const Vote& b) {
-    return a.token != b.token && !MUTANT("token_is_not_asked") ? a.token > b.token : a.slot < b.slot;
+void best_first(std::vector<Vote>& votes, uint32_t first_slot) {
+  const auto turn = [first_slot](const Vote& v) { return (v.slot + model::kVotersMax - first_slot) % model::kVotersMax; };
+  std::sort(votes.begin(), votes.end(), [&](const Vote& a, const Vote& b) {
+    return a.token != b.token && !MUTANT("token_is_not_asked") ? a.token > b.token : turn(a) < turn(b);
   });
 }
 
 }  // namespace
 
-std::vector<Vote> candidates(const model::Voters& voters, const std::vector<Vote>& votes, Epoch promise) {
+uint32_t first_slot(const model::PartitionId& partition, const model::Voters& voters) {
+  return voters.empty() ? 0 : partition.bytes.back() % static_cast<uint32_t>(voters.size());
+}
+
+std::vector<Vote> candidates(const model::Voters& voters, const std::vector<Vote>& votes, Epoch promise,
+                             uint32_t first_slot) {
   const auto of = counted(voters, votes, promise);
   std::vector<Vote> able;
   for (const auto& [assignment, vote] : of) {
@@ -52,7 +58,7 @@ std::vector<Vote> candidates(const model::Voters& voters, const std::vector<Vote
     });
     if (vote.can_lead && (longest || MUTANT("elected_before_it_borrowed"))) able.push_back(vote);
   }
-  best_first(able);
+  best_first(able, first_slot);
   return able;
 }
 
@@ -618,7 +624,7 @@ void Election::act(Instant now, Effects& out) {
     return majority_since_.reset();
   }
   if (!majority_since_) majority_since_ = now;
-  auto able = candidates(voters, votes, ballot_);
+  auto able = candidates(voters, votes, ballot_, first_slot(self_.partition, voters));
   if (able.empty()) return borrow(now, votes, out);
   nobody_since_.reset();
   // Who was chosen by the one before goes first.
@@ -666,14 +672,15 @@ void Election::borrow(Instant now, const std::vector<Vote>& votes, Effects& out)
     if (vote.can_lead) able.push_back(vote);
     if (vote.token > log_.token) longer.push_back(vote);
   }
-  best_first(able);
+  const auto first = first_slot(self_.partition, read_->government.voters);
+  best_first(able, first);
   const auto own =
       std::find_if(able.begin(), able.end(), [&](const Vote& v) { return v.assignment == self_.assignment; });
   if (own == able.end()) return;
   turn_at_ = std::max(*nobody_since_ + (own - able.begin() + 1) * kTurn, next_borrow_);
   if (now < *turn_at_) return;
   next_borrow_ = now + kBorrowEvery;
-  best_first(longer);
+  best_first(longer, first);
   Borrow from{ballot_, {}};
   for (const auto& v : longer) from.from.push_back({v.slot, v.server, v.assignment});
   out.emplace_back(std::move(from));

@@ -255,10 +255,13 @@ enum class Cause : uint8_t {
 }  // namespace election
 
 // Of those that voted with `promise`, who may become leader, best first: those that can lead and whose log is at least
-// as long as that of every voter of some majority that they are in (S18), by token, then by the lowest slot. Votes of
-// assignments that are no voters do not count, and of one voter only its newest life's.
+// as long as that of every voter of some majority that they are in (S18), by token, then by slot, from `first_slot` on
+// and around. Votes of assignments that are no voters do not count, and of one voter only its newest life's.
 std::vector<model::Vote> candidates(const model::Voters& voters, const std::vector<model::Vote>& votes,
-                                    model::Epoch promise);
+                                    model::Epoch promise, uint32_t first_slot = 0);
+// Another one for each partition, so that where thousands elect at once each server is first in as many, and no two
+// servers want the same ones.
+uint32_t first_slot(const model::PartitionId& partition, const model::Voters& voters);
 
 class Election {
  public:

@@ -175,6 +175,9 @@ TEST(Candidates, the_longest_log_leads_and_then_the_lowest_slot) {
                 r.voters,
                 {r.vote(3, {{5}, {9}}), r.vote(1, {{5}, {9}}), r.vote(2, {{5}, {10}}), r.vote(4, {{4}, {99}})}, {6})),
             (std::vector<uint32_t>{1, 0, 2}));
+  // Of equal ones another goes first in each partition.
+  EXPECT_EQ(slots(candidates(r.voters, {r.vote(3, {{5}, {9}}), r.vote(1, {{5}, {9}}), r.vote(2, {{5}, {9}})}, {6}, 2)),
+            (std::vector<uint32_t>{2, 0, 1}));
 }
 
 TEST(Candidates, s18_nobody_without_a_majority_of_the_configured_voters) {
