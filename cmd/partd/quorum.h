@@ -58,7 +58,7 @@ constexpr base::Duration kDrainMost = std::chrono::seconds(1);  // of a hand-ove
 constexpr base::Duration kLeaderWait = std::chrono::milliseconds(1500);
 constexpr size_t kHeldMax = 4096;
 // Of blocks that replicas miss: reads of the journal under way, and bytes that wait for a link before another begins.
-constexpr size_t kOldReadsMax = 2;
+constexpr size_t kOldReadsMax = 16;
 constexpr size_t kOldUnsentMax = size_t{2} << 20;
 constexpr base::Duration kOldLook = std::chrono::milliseconds(1);
 constexpr size_t kOpensMost = 64;  // of pipes to one server, not answered yet

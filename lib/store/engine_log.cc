@@ -177,10 +177,7 @@ base::Result<std::vector<model::Block>> Engine::Impl::read_log(const model::Part
       next = h.last().next();
       bytes += payload.size();
       if (bytes >= bytes_max || next > end) return false;
-      // Whose blocks lie in between need not be looked at.
-      const auto mark = log->quorum->index.find(next);
-      return !mark || mark->sequence <= f.at.sequence ||
-             (mark->segment == f.at.segment && mark->offset - f.at.offset < payload.size() + kMarkAlone);
+      return !log->quorum->index.lies_far(next, f.at, payload.size());
     }));
   }
   if (blocks.empty()) return base::fail(Code::corrupt, "the log is damaged at LSN " + model::to_string(from));
@@ -198,23 +195,23 @@ void Engine::Impl::stream_log(const model::PartitionId& partition, Lsn from, siz
                               Done done) {
   struct Work {
     LogWalk walk;
-    LogIndex cuts;
+    LogIndex index;
     EpochTable epochs;
-    Lsn next, end;
+    Lsn from, next, end;
     size_t bytes_max = 0;
     SeeBlock see;
   };
   auto work = std::make_shared<Work>();
   const auto prepare = [&]() -> base::Status {
     TRY_ASSIGN(Log * log, quorum_log_of(partition));
-    work->next = std::max(from, Lsn{1});
+    work->from = work->next = std::max(from, Lsn{1});
     work->end = durable_of(*log).lsn;
     work->bytes_max = bytes_max;
     work->see = std::move(see);
     if (work->next > work->end) return ok();
     TRY_ASSIGN(const auto at, place_of(*log, work->next));
     work->walk = {partition, log->quorum->begins, work->next, at, journal->durable()};
-    work->cuts = log->quorum->index.cuts();
+    work->index = log->quorum->index.ahead(work->next);
     work->epochs = log->quorum->epochs;
     return ok();
   };
@@ -233,15 +230,20 @@ void Engine::Impl::stream_log(const model::PartitionId& partition, Lsn from, siz
       work->see(h, {payload.data() - wire::kBlockHeaderSize, wire::kBlockHeaderSize + payload.size()});
       work->next = h.last().next();
       bytes += payload.size();
-      return bytes < work->bytes_max && work->next <= work->end;
+      return bytes < work->bytes_max && work->next <= work->end &&
+             !work->index.lies_far(work->next, f.at, payload.size());
     };
     // What cannot be read is looked at once more, below.
-    (void)work->walk.run(work->cuts, work->epochs, open, true, each);
+    for (Lsn begun; work->next <= work->end && bytes < work->bytes_max && begun != work->next;) {
+      begun = work->walk.from = work->next;
+      if (begun != work->from) work->walk.at = work->index.find(begun).value_or(work->walk.at);
+      (void)work->walk.run(work->index, work->epochs, open, true, each);
+    }
   };
   // A thread does not know whether a block is damaged or its segment was retired under it. The loop does.
   parts.executor.run(Lane::read, std::move(task), guarded([this, partition, work, done = std::move(done)] {
-                       if (work->next > work->walk.from) return done(ok());
-                       const auto again = read_log(partition, work->walk.from, 1);
+                       if (work->next > work->from) return done(ok());
+                       const auto again = read_log(partition, work->from, 1);
                        done(again
                                 ? base::Status(base::fail(later(Code::unavailable, "it could not be read in passing")))
                                 : base::Status(base::fail(again.error())));

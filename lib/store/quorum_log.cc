@@ -65,10 +65,19 @@ bool LogIndex::lives(Lsn last, uint64_t sequence) const {
                       [&](const Mark& c) { return c.at.sequence > sequence && c.first < last; });
 }
 
-LogIndex LogIndex::cuts() const {
+LogIndex LogIndex::ahead(Lsn from) const {
   LogIndex out;
   out.cuts_ = cuts_;
+  auto it = std::upper_bound(marks_.begin(), marks_.end(), from, [](Lsn l, const Mark& m) { return l < m.first; });
+  if (it != marks_.begin()) --it;
+  for (; it != marks_.end() && out.marks_.size() < kMarksAhead; ++it) out.marks_.push_back(*it);
   return out;
+}
+
+bool LogIndex::lies_far(Lsn next, const JournalPosition& from, size_t bytes) const {
+  const auto mark = find(next);
+  return mark && mark->sequence > from.sequence &&
+         (mark->segment != from.segment || mark->offset - from.offset >= bytes + kMarkAlone);
 }
 
 std::optional<Lsn> LogIndex::oldest() const {

@@ -29,6 +29,7 @@ constexpr uint64_t kMarkEvery = uint64_t{256} << 10;  // of a segment
 // remembered one by one: they are what is asked for when replicas come back.
 constexpr uint64_t kMarkAlone = uint64_t{4} << 10;  // that far behind the block before
 constexpr size_t kAloneMost = 8;
+constexpr size_t kMarksAhead = 32;  // of ahead(): 8 MiB of a log that has the journal for itself
 
 class LogIndex {
  public:
@@ -44,7 +45,11 @@ class LogIndex {
   bool lives(model::Lsn last, uint64_t sequence) const;
   std::optional<model::Lsn> oldest() const;  // first LSN that is known
   size_t marks() const { return marks_.size(); }
-  LogIndex cuts() const;  // lives() as here, for elsewhere
+  // For elsewhere: lives() as here, and find() from that LSN on, a little way.
+  LogIndex ahead(model::Lsn from) const;
+  // The block that holds `next` lies further on than right behind that one, which has so many bytes: what lies in
+  // between is others'.
+  bool lies_far(model::Lsn next, const JournalPosition& from, size_t bytes) const;
 
  private:
   struct Mark {

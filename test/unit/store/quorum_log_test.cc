@@ -41,6 +41,11 @@ TEST(LogIndex, the_last_blocks_that_lie_far_apart_are_found_one_by_one) {
   EXPECT_EQ(index.find({98})->offset, 97 * 8 * kKiB);
   EXPECT_EQ(index.find({50})->offset, 32 * 8 * kKiB);  // as ever
   EXPECT_EQ(index.find({33})->offset, 32 * 8 * kKiB);
+  EXPECT_TRUE(index.lies_far({99}, at(1, 97 * 8 * kKiB, 107), 100));
+  EXPECT_FALSE(index.lies_far({99}, at(1, 97 * 8 * kKiB, 107), 6 * kKiB));  // right behind it
+  EXPECT_FALSE(index.lies_far({50}, at(1, 48 * 8 * kKiB, 58), 100));        // it is not known where
+  EXPECT_EQ(index.ahead({98}).marks(), 3U);
+  EXPECT_EQ(index.ahead({98}).find({99})->offset, 98 * 8 * kKiB);
   index.cut({97}, at(1, 900 * kKiB, 200));
   EXPECT_EQ(index.find({99})->offset, 96 * 8 * kKiB);
 }
