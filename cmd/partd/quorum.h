@@ -134,7 +134,7 @@ class Quorum {
   size_t leading() const;
   // Under a lease, now; nothing: no replica of that partition takes part here.
   std::optional<bool> leads(const model::PartitionId& partition) const;
-  bool idle() const { return tables_.uuids().empty(); }
+  bool idle() const { return tables_.idle(); }
 
   // Gives every partition that it leads to the replica that is most level with it; then, or at the deadline, done().
   void hand_over(base::Instant deadline, std::function<void()> done);

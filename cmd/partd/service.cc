@@ -372,7 +372,8 @@ std::string Service::status_line() const {
   if (!machine_) return "store open, waiting for the coordination service";
   const auto s = machine_->status();
   std::string line = ready_ ? "serving" : s.caught_up ? "starting" : "catching up";
-  line += ", " + std::to_string(tables_.size()) + " tables, " + std::to_string(copies().size()) + " copies";
+  const auto copies = machine_->copies().size() + quorum_->tables().held();
+  line += ", " + std::to_string(tables_.size()) + " tables, " + std::to_string(copies) + " copies";
   if (const auto leading = quorum_->leading(); leading > 0) line += ", leading " + std::to_string(leading);
   if (!s.read_only.empty()) line += ", read-only: " + s.read_only;
   if (!session_->connected()) line += ", coordination service away";

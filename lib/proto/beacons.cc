@@ -109,9 +109,11 @@ std::optional<model::QuorumBeaconReply> Beacons::heard(const Now& now, const mod
   // The promise: from now on, whenever the beacon was sent.
   peer->promised_until = std::max(peer->promised_until, now.at + kPromise);
   model::QuorumBeaconReply reply{self_, life_, beacon.incarnation, beacon.stamp, now.wall, {}};
+  auto floor = floor_.begin();  // both are in the same order, and there may be thousands
   for (const auto& [partition, epoch] : peer->accepted) {
-    const auto floor = floor_.find(partition);
-    if (floor == floor_.end() || floor->second <= epoch || MUTANT("answer_names_nothing")) continue;
+    while (floor != floor_.end() && floor->first < partition) ++floor;
+    if (floor == floor_.end()) break;
+    if (floor->first != partition || floor->second <= epoch || MUTANT("answer_names_nothing")) continue;
     reply.refused.push_back({partition, floor->second});
   }
   return reply;

@@ -437,13 +437,15 @@ void Election::think(Instant now, Effects& out) {
   care_for_vote(now, out);
 }
 
+// Of a leader, with a majority. Who stood still heard nobody, and finds out now whether it is heard.
+Instant Election::last_contact(Instant now) const {
+  return std::max({beacons_->contact_at(now, read_->government.voters), leads_->since, beacons_->gap_at()});
+}
+
 void Election::think_as_leader(Instant now, Effects& out) {
   if (highest_ > leads_->epoch) return stop(now, "epoch " + to_string(highest_) + " has another leader", {}, out);
   if (!log_.moving) return resign(now, "its disk makes no progress", {}, out);  // S26
-  const auto& voters = read_->government.voters;
-  // Who stood still heard nobody, and finds out now whether it is heard.
-  const auto contact = std::max({beacons_->contact_at(now, voters), leads_->since, beacons_->gap_at()});
-  if (now - contact > kContactMost) return resign(now, "a majority does not answer", {}, out);  // S21
+  if (now - last_contact(now) > kContactMost) return resign(now, "a majority does not answer", {}, out);  // S21
   if (lease_until() > now) leads_->leased = now;
   if (now - std::max(leads_->leased, beacons_->gap_at()) > kLeaselessMost)
     return resign(now, "a majority does not follow it", {}, out);
@@ -642,7 +644,7 @@ void Election::act(Instant now, Effects& out) {
 
 // What is due already and was not done waits for something that comes, or for what is looked at now and then.
 Instant Election::next_look(Instant now) const {
-  Instant next = now + (!calm() ? kTick : leads_ ? kCalmTick : kFollowTick);
+  Instant next = now + (calm() ? kCalmTick : kTick);
   const auto at = [&](Instant due) {
     if (due > now) next = std::min(next, due);
   };
@@ -651,6 +653,8 @@ Instant Election::next_look(Instant now) const {
   const auto from = std::max(leader_.since, beacons_->gap_at());
   if (const auto heard = beacons_->heard(leader_.server); !heard || heard->at < from)
     at(from + beacon::kSilent + std::chrono::milliseconds(1));
+  if (leads_ && read_)
+    at(last_contact(now) + kContactMost + std::chrono::milliseconds(1));
   if (!reading_votes_.out && (phase_ == Phase::voting || phase_ == Phase::held)) at(next_votes_);
   if (!putting_.out) at(next_put_);
   if (!swap_) at(next_swap_);

@@ -67,8 +67,7 @@ namespace cantle::proto {
 namespace election {
 
 constexpr base::Duration kTick = std::chrono::milliseconds(100);      // at most between two looks while it is not calm
-constexpr base::Duration kCalmTick = std::chrono::milliseconds(250);  // and while it leads
-constexpr base::Duration kFollowTick = std::chrono::seconds(1);       // or follows, which ends with news of beacons
+constexpr base::Duration kCalmTick = std::chrono::seconds(1);         // and while it leads or follows
 constexpr base::Duration kRungCalm = std::chrono::seconds(2);         // within which one that is calm looks for whom
 constexpr base::Duration kTurn = std::chrono::milliseconds(300);      // between one candidate and the next
 constexpr base::Duration kBorrowEvery = std::chrono::milliseconds(100);
@@ -386,6 +385,7 @@ class Election {
   void put_is_late();
 
   election::Cause cause(base::Instant now) const;
+  base::Instant last_contact(base::Instant now) const;
   bool majority_suspects(base::Instant now) const;
   bool another_goes_first(base::Instant now) const;  // a hand-over's successor
   void enter(base::Instant now, Phase phase);

@@ -819,6 +819,11 @@ std::set<model::TableUuid> QuorumTables::uuids() const {
   return all;
 }
 
+// Asked after each step: the first of thousands answers it.
+bool QuorumTables::idle() const {
+  return std::all_of(copies_.begin(), copies_.end(), [](const auto& c) { return c.second.dropping; });
+}
+
 const std::set<model::ServerId>& QuorumTables::partners() const {
   if (partners_) return *partners_;
   auto& all = partners_.emplace();

@@ -615,7 +615,7 @@ TEST(Election, it_says_when_it_is_to_be_looked_at) {
   Rig r;
   r.follow();
   r.pass(50ms);
-  EXPECT_EQ(r.election->next_look(r.now), r.now + kFollowTick);
+  EXPECT_EQ(r.election->next_look(r.now), r.now + kCalmTick);
   r.seal();
   r.votes({r.vote(3, {{5}, {101}})});
   const auto voted = r.now;

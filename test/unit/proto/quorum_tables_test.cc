@@ -334,9 +334,11 @@ TEST(QuorumTables, a_table_under_dropped_goes_without_a_map) {
   self.held = {rig.held(0)};
   rig.restart(self);
   EXPECT_EQ(rig.tables->uuids().size(), 1u);
+  EXPECT_FALSE(rig.tables->idle());
   rig.take(rig.tables->table_dropped(rig.map.table));
   EXPECT_EQ(rig.of<Drop>().size(), 1u);
   EXPECT_TRUE(rig.tables->uuids().empty());
+  EXPECT_TRUE(rig.tables->idle());
 }
 
 TEST(QuorumTables, a_copy_that_is_being_made_is_dropped_when_it_is_there) {
