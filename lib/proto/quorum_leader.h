@@ -54,7 +54,8 @@ constexpr base::Duration kHoldMost = std::chrono::milliseconds(5);
 constexpr size_t kHoldBytes = size_t{64} << 10;
 constexpr size_t kUncommittedMax = size_t{16} << 20;
 constexpr size_t kUncommittedBlocksMax = 1024;
-constexpr size_t kKeptMax = size_t{32} << 20;  // blocks kept to be sent again
+constexpr size_t kKeptMax = size_t{32} << 20;        // blocks kept to be sent again
+constexpr size_t kKeptForComing = size_t{64} << 10;  // of them, for who is being opened
 // Of the journal, read and sent to a trailing replica at a time; and how many such parts it has not acknowledged.
 constexpr size_t kOldBytes = size_t{1} << 20;
 constexpr size_t kOldParts = 16;

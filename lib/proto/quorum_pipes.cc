@@ -381,8 +381,12 @@ void Leader::notices(Instant now, Effects& out) {
 
 void Leader::forget(Effects& out) {
   Lsn through;
-  const bool trailing =
-      std::any_of(peers_.begin(), peers_.end(), [](const Peer& p) { return p.state == PeerState::trailing; });
+  const auto any = [&](auto... states) {
+    return std::any_of(peers_.begin(), peers_.end(), [&](const Peer& p) { return ((p.state == states) || ...); });
+  };
+  const bool trailing = any(PeerState::trailing);
+  // In a new epoch that is the epoch start: from the journal, thousands of leaders would read it for each replica.
+  const bool coming = any(PeerState::opening, PeerState::finding, PeerState::cutting);
   while (!kept_.empty()) {
     const auto& block = kept_.front();
     if (block.end.lsn > log_.durable().lsn) break;
@@ -393,7 +397,7 @@ void Leader::forget(Effects& out) {
       take_out(now_, peers_[*behind], "it is too far behind", out);
       continue;
     }
-    if (trailing && kept_bytes_ <= kKeptMax / 2) break;
+    if (kept_bytes_ <= (trailing ? kKeptMax / 2 : coming ? kKeptForComing : 0)) break;
     through = block.end.lsn;
     kept_bytes_ -= block.bytes;
     kept_.pop_front();
