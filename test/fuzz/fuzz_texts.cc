@@ -3,11 +3,13 @@
 // What holds whatever comes: it is refused, or what it means is written and read again the same. The first byte says
 // which text it is.
 #include <cstdint>
+#include <string>
 #include <string_view>
 
 #include "lib/base/check.h"
 #include "lib/coord/layout.h"
 #include "lib/coord/recovery_text.h"
+#include "lib/coord/ring.h"
 #include "lib/io/address.h"
 #include "lib/model/client_messages.h"
 #include "lib/model/table_config.h"
@@ -49,6 +51,14 @@ void address(std::string_view text) {
   CHECK(again && io::to_string(*again) == io::to_string(*parsed));
 }
 
+// Many lines in one, of which a government says nothing but its region.
+std::string ring_text(const coord::Ring& ring) {
+  std::string text;
+  for (const auto& [region, vote] : ring.votes) text += coord::ring_line(region, vote);
+  for (const auto& region : ring.governments) text += coord::ring_line(region);
+  return text;
+}
+
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
@@ -66,6 +76,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     case 's': round_trip(text, coord::parse_system, coord::system_text); break;
     case 'g': round_trip(text, coord::parse_government, coord::government_text); break;
     case 'V': round_trip(text, coord::parse_vote, coord::vote_text); break;
+    case 'b': round_trip(text, coord::parse_ring, ring_text); break;
     case 'p': round_trip(text, coord::parse_recovery_plan, coord::recovery_plan_text); break;
     case 'R': round_trip(text, coord::parse_recovered, coord::recovered_text); break;
     case 'q': reports(text); break;
