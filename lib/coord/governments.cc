@@ -159,9 +159,10 @@ void Governments::put_vote(const std::string& d, model::Region region, const mod
       seen(base::fail(std::move(there).error()));
     });
   };
-  changes(d).votes.add({{make}, ring_line(region, vote), look, [done = std::move(done)](Result<std::vector<OpResult>> r) {
-                          done(r ? ok() : base::fail(std::move(r).error()));
-                        }});
+  changes(d).votes.add(
+      {{make}, ring_line(region, vote), look, [done = std::move(done)](Result<std::vector<OpResult>> r) {
+         done(r ? ok() : base::fail(std::move(r).error()));
+       }});
 }
 
 void Governments::remove_vote(const std::string& d, model::Region region, const model::LogToken& token,

@@ -13,8 +13,8 @@
 // names its regions: one watch a table tells of all its partitions, and a server reads only what was named. A conflict
 // in one does not fail the others. Reads of governments share a sync: those that come while one is under way wait for
 // the next. Few reads are under way at a time, and the rest wait here, so that votes and swaps do not wait behind
-// thousands of them. The watch is a hint (S33). A swap whose connection was lost ends outcome_unknown: read, and compare
-// `writer` (S27).
+// thousands of them. The watch is a hint (S33). A swap whose connection was lost ends outcome_unknown: read, and
+// compare `writer` (S27).
 //
 // Ownership: session outlives it; callbacks are not made after its end. Threads: the session's loop.
 #pragma once

@@ -35,7 +35,9 @@ std::map<AssignmentId, Vote> counted(const model::Voters& voters, const std::vec
 }
 
 void best_first(std::vector<Vote>& votes, uint32_t first_slot) {
-  const auto turn = [first_slot](const Vote& v) { return (v.slot + model::kVotersMax - first_slot) % model::kVotersMax; };
+  const auto turn = [first_slot](const Vote& v) {
+    return (v.slot + model::kVotersMax - first_slot) % model::kVotersMax;
+  };
   std::sort(votes.begin(), votes.end(), [&](const Vote& a, const Vote& b) {
     return a.token != b.token && !MUTANT("token_is_not_asked") ? a.token > b.token : turn(a) < turn(b);
   });
@@ -444,7 +446,7 @@ Instant Election::last_contact(Instant now) const {
 
 void Election::think_as_leader(Instant now, Effects& out) {
   if (highest_ > leads_->epoch) return stop(now, "epoch " + to_string(highest_) + " has another leader", {}, out);
-  if (!log_.moving) return resign(now, "its disk makes no progress", {}, out);  // S26
+  if (!log_.moving) return resign(now, "its disk makes no progress", {}, out);                            // S26
   if (now - last_contact(now) > kContactMost) return resign(now, "a majority does not answer", {}, out);  // S21
   if (lease_until() > now) leads_->leased = now;
   if (now - std::max(leads_->leased, beacons_->gap_at()) > kLeaselessMost)
@@ -653,8 +655,7 @@ Instant Election::next_look(Instant now) const {
   const auto from = std::max(leader_.since, beacons_->gap_at());
   if (const auto heard = beacons_->heard(leader_.server); !heard || heard->at < from)
     at(from + beacon::kSilent + std::chrono::milliseconds(1));
-  if (leads_ && read_)
-    at(last_contact(now) + kContactMost + std::chrono::milliseconds(1));
+  if (leads_ && read_) at(last_contact(now) + kContactMost + std::chrono::milliseconds(1));
   if (!reading_votes_.out && (phase_ == Phase::voting || phase_ == Phase::held)) at(next_votes_);
   if (!putting_.out) at(next_put_);
   if (!swap_) at(next_swap_);

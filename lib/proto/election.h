@@ -66,16 +66,16 @@ namespace cantle::proto {
 
 namespace election {
 
-constexpr base::Duration kTick = std::chrono::milliseconds(100);      // at most between two looks while it is not calm
-constexpr base::Duration kCalmTick = std::chrono::seconds(1);         // and while it leads or follows
-constexpr base::Duration kRungCalm = std::chrono::seconds(2);         // within which one that is calm looks for whom
-constexpr base::Duration kTurn = std::chrono::milliseconds(300);      // between one candidate and the next
+constexpr base::Duration kTick = std::chrono::milliseconds(100);  // at most between two looks while it is not calm
+constexpr base::Duration kCalmTick = std::chrono::seconds(1);     // and while it leads or follows
+constexpr base::Duration kRungCalm = std::chrono::seconds(2);     // within which one that is calm looks for whom
+constexpr base::Duration kTurn = std::chrono::milliseconds(300);  // between one candidate and the next
 constexpr base::Duration kBorrowEvery = std::chrono::milliseconds(100);
 // Votes are heard as they are cast (VoteHeard); they are read as well, at first this long after one's own, then ever
 // less often: where a majority is away, as many partitions as a server has would ask the coordination service all the
 // time.
 constexpr base::Duration kVotesEvery = std::chrono::milliseconds(300);
-constexpr base::Duration kVoteLinger = std::chrono::seconds(1);              // of one that nobody needs any more
+constexpr base::Duration kVoteLinger = std::chrono::seconds(1);               // of one that nobody needs any more
 constexpr base::Duration kVotingReadEvery = std::chrono::milliseconds(1000);  // of the government
 constexpr base::Duration kVotesLong = std::chrono::seconds(3);  // after which the government is read less often
 constexpr base::Duration kVotesMost = std::chrono::seconds(1), kVotingReadMost = std::chrono::seconds(4);
@@ -136,7 +136,7 @@ struct SuspectAnswered {
   uint64_t number = 0;
   base::Result<model::QuorumSuspectReply> answer;
 };
-struct Rung {           // the bell
+struct Rung {          // the bell
   bool named = false;  // for this partition's government; else whatever may have changed, of any
 };
 struct VoteHeard {  // with the bell: it was cast, and stood then
@@ -453,11 +453,12 @@ class Election {
     model::Vote vote;
   };
   std::map<model::AssignmentId, Heard> heard_;
-  std::optional<base::Instant> majority_since_, turn_at_;  // turn_at_: when this one may swap or borrow, if it is the best left
-  std::optional<base::Instant> nobody_since_;              // a majority has voted, and nobody may lead
+  std::optional<base::Instant> majority_since_,
+      turn_at_;                                // turn_at_: when this one may swap or borrow, if it is the best left
+  std::optional<base::Instant> nobody_since_;  // a majority has voted, and nobody may lead
   base::Instant next_borrow_{};
-  std::optional<model::Vote> wanted_, put_;                // the vote as it should stand, and as it does
-  std::set<model::LogToken> standing_;                     // where one of ours may stand
+  std::optional<model::Vote> wanted_, put_;  // the vote as it should stand, and as it does
+  std::set<model::LogToken> standing_;       // where one of ours may stand
   std::variant<model::Vote, model::LogToken> put_asked_;
   std::map<uint64_t, model::LogToken> late_puts_;  // by number: of votes that may come to stand yet
   uint64_t next_number_ = 1;

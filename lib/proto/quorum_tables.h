@@ -204,8 +204,8 @@ class QuorumTables {
   std::vector<std::string> tables() const;
   bool begun() const;  // every copy of every map is here and takes part
   std::vector<quorum_tables::CopyStatus> copies() const;
-  std::set<model::TableUuid> uuids() const;           // of the copies here
-  bool idle() const;                                  // there are none
+  std::set<model::TableUuid> uuids() const;  // of the copies here
+  bool idle() const;                         // there are none
   size_t held() const { return copies_.size(); }
   const std::set<model::ServerId>& partners() const;  // servers that share a partition with this one
 

@@ -89,7 +89,9 @@ TEST(Governments, thousands_of_reads_are_few_at_a_time) {
   EXPECT_LE(most, 600U);
 
   read = cancelled = most = w.session.reads = 0;
-  for (uint32_t i = 0; i < w.regions; ++i) w.governments.read_votes(kTable, {i}, [i] { return i % 2 == 0; }, answer);
+  for (uint32_t i = 0; i < w.regions; ++i)
+    w.governments.read_votes(
+        kTable, {i}, [i] { return i % 2 == 0; }, answer);
   w.governments.read_votes(kTable, {998}, nullptr, answer);
   run();
   EXPECT_EQ(read, w.regions / 2);
