@@ -1,5 +1,5 @@
 // sim [--seeds N] [--mutants NAME…]: the simulator. GoogleTest's flags, and SEED, SEEDS, FIRST, TRACE (seeds.h);
-// --seeds N is SEEDS=N; --mutants: mutants.h. Anything else is refused: who believes that it ran more seeds than it did
+// --seeds N is SEEDS=N; --mutants: mutants.h; MUTANT=NAME breaks what is run in that way (TESTING=1). Anything else is refused: who believes that it ran more seeds than it did
 // believes what is not so.
 #include <gtest/gtest.h>
 
@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "lib/base/log.h"
+#include "lib/base/testing.h"
 #include "test/sim/mutants.h"
 #include "test/sim/seeds.h"
 
@@ -22,6 +23,14 @@ int main(int argc, char** argv) {
       return 64;
     }
     ::setenv("SEEDS", argv[i + 1], 1);
+  }
+  if (const char* mutant = std::getenv("MUTANT")) {
+#ifdef CANTLE_TESTING
+    cantle::base::set_mutant(mutant);
+#else
+    std::fprintf(stderr, "sim: MUTANT=%s: mutants are only in builds with TESTING=1\n", mutant);
+    return 64;
+#endif
   }
   return RUN_ALL_TESTS();
 }
