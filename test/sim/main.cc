@@ -1,6 +1,6 @@
 // sim [--seeds N] [--mutants NAME…]: the simulator. GoogleTest's flags, and SEED, SEEDS, FIRST, TRACE (seeds.h);
-// --seeds N is SEEDS=N; --mutants: mutants.h; MUTANT=NAME breaks what is run in that way (TESTING=1). Anything else is refused: who believes that it ran more seeds than it did
-// believes what is not so.
+// --seeds N is SEEDS=N; --mutants: mutants.h; MUTANT=NAME breaks what is run in that way (TESTING=1). Anything else is
+// refused: who believes that it ran more seeds than it did believes what is not so.
 #include <gtest/gtest.h>
 
 #include <cstdio>
