@@ -53,12 +53,12 @@ base::Error asked_again() { return {Code::cancelled, "it is asked for again"}; }
 
 template <class Answer>
 void Governments::ask(Line<Answer>& line, const std::string& path, typename Line<Answer>::Question question) {
+  const auto alive = alive_;
   auto& at = line.waiting[path];
-  if (at.done)
-    std::exchange(at, std::move(question)).done(base::fail(asked_again()));
-  else
-    at = std::move(question), line.order.push_back(path);
+  const auto older = std::exchange(at, std::move(question)).done;
+  if (!older) line.order.push_back(path);
   ask_more(line);
+  if (older && *alive) older(base::fail(asked_again()));
 }
 
 template <class Answer>
@@ -89,9 +89,8 @@ void Governments::start(const std::string& path, Done<std::optional<Read>> done)
 void Governments::read(const std::string& d, model::Region region, Done<std::optional<Read>> done) {
   auto& at = reads_[layout_.government(d, region)];
   const auto older = std::exchange(at, std::move(done));
-  const bool begin = !std::exchange(syncing_, true);
+  if (!std::exchange(syncing_, true)) sync_reads();
   if (older) older(base::fail(asked_again()));
-  if (begin) sync_reads();
 }
 
 // What is asked for while one is under way began after it, and waits for the next.

@@ -93,9 +93,10 @@ DriverBase::Decision ReplaceDriver::decide_quorum(const World& world, const mode
     // Of an older map it may have been swapped yet (see Government).
     const bool undone = old_votes && !new_votes && government.txnseq >= move.cancelled;
     if (undone || MUTANT("cancel_without_leader")) return submit(model::ops::CancelMove{partition.id, attempt_, true});
-    return wait("whoever leads has to give the vote back to the replaced replica; should that be gone for good, zkctl "
-                "node dead takes the replacement up again",
-                {from->server});
+    return wait(
+        "whoever leads has to give the vote back to the replaced replica; should that be gone for good, zkctl "
+        "node dead takes the replacement up again",
+        {from->server});
   }
   const bool settled = government.txnseq >= move.since;
   if ((old_votes || !new_votes || !settled) && !MUTANT("finalize_without_swap"))

@@ -7,7 +7,6 @@
 namespace cantle::sim {
 
 using namespace proto::election;
-using base::Code;
 
 namespace {
 constexpr base::Duration kTurnEvery = std::chrono::milliseconds(50);

@@ -8,8 +8,6 @@
 
 namespace cantle::sim {
 
-using base::Code;
-
 namespace {
 constexpr Duration kSettles = 14s;          // a leader that resigned rests for 5 s, sessions take 2 s to expire
 constexpr Duration kCopiesWithin = 1500ms;  // what was sent last is answered by then
