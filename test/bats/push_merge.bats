@@ -25,9 +25,9 @@ through() {
     [ -z "$(replpush list --waiting --socket "$CLUSTER_DIR/run/$r.sock" -o name)" ] || return 1
   done
 }
-# two RECORDS: a table t of two partitions, with that many records.
+# two RECORDS [ARG]…: a table t of two partitions, with that many records; ARGs go to cantle-local.
 two() {
-  cluster_up --servers 3 --mdservers 1
+  cluster_up --servers 3 --mdservers 1 "${@:2}"
   zkctl table create t --keyspace range --replication push --replicas 3 >/dev/null
   records "$INPUT" "$1"
   partc load t "$INPUT" --format tsv >/dev/null
@@ -104,7 +104,7 @@ load_again() {
 }
 
 @test "it waits for a live server that has not heard of it, and can be gone back on" {
-  two 1000
+  two 1000 --partd-arg --session-ms=30000 # it is live for as long as this takes
   server kill p3 --signal STOP
   spawn "$BATS_TEST_TMPDIR/log" splitter merge t key:k0000100 key:k0000700
   wait_for 30 waits_for_p3
