@@ -158,6 +158,13 @@ class QuorumScenario : public testing::Test {
       if (other.get() != &host) world.network.cut_both(host.id.name, other->id.name);
   }
   model::Lsn end_of(const QuorumHost& host) { return host.node->engine().quorum_log(world.partition_id(0))->end.lsn; }
+  // The leader is cut off, and then has this in its log, where nobody else has it.
+  void has_alone(const QuorumWrite& write, Answer* answer) {
+    cut_off(*leader);
+    const auto before = end_of(*leader);
+    send(*leader, write, answer);
+    ASSERT_TRUE(world.wait([&] { return end_of(*leader) > before; }, 100ms));
+  }
 
   // All that the leader has in its log is seen there. By what the log says: a read plans something itself.
   bool shows_all(const QuorumHost& host) {
