@@ -656,7 +656,7 @@ Instant Election::next_look(Instant now) const {
   if (const auto heard = beacons_->heard(leader_.server); !heard || heard->at < from)
     at(from + beacon::kSilent + std::chrono::milliseconds(1));
   if (leads_ && read_) at(last_contact(now) + kContactMost + std::chrono::milliseconds(1));
-  if (!reading_votes_.out && (phase_ == Phase::voting || phase_ == Phase::held)) at(next_votes_);
+  if (!reading_votes_.out && wants_votes()) at(next_votes_);
   if (!putting_.out) at(next_put_);
   if (!swap_) at(next_swap_);
   at(next_doubt_);
