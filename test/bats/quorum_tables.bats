@@ -80,8 +80,12 @@ force() { zkctl set "$1" - --force "${@:2}" >/dev/null; }
   force "$region/government/odd" --create <<<""
   run -2 zkctl fsck q --offline
   assert_output --partial "$region/government/odd"
+  force "$region/quorums/odd" --create <<<""
+  run -2 zkctl fsck q --offline
+  assert_output --partial "$region/quorums/odd"
   force "$region/quorums/1-7:p1" --create <<<"promise: 2"
   run -2 zkctl fsck q --offline
+  assert_output --partial "$region/quorums/1-7:p1"
   assert_output --partial "is not ephemeral: it outlives its voter"
   assert_output --partial "token"
 
