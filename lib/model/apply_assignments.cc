@@ -150,7 +150,8 @@ base::Status apply(Draft& draft, const ops::CancelMove& op) {
   TRY_ASSIGN(auto p, draft.partition(op.partition));
   TRY_ASSIGN(const auto i, expect_move(p, op.attempt));
   const auto move = p.moves[i];
-  if (given_up(p, move.from))
+  // A cancelled move of a quorum table may become AVAILABLE yet, by a driver that has not seen that: its source votes.
+  if (move.cancelled.value == 0 && given_up(p, move.from))
     return conflict("taken-over", "writes have not waited for the source of move " + to_string(op.attempt) +
                                       " since its replacement is AVAILABLE: it can only be finished");
   if (draft.file.replication == Replication::quorum) {

@@ -589,6 +589,24 @@ TEST_F(Story, a_move_in_a_quorum_table_is_cancelled_in_two_steps) {
   EXPECT_EQ(only().assignments[1].state, AssignmentState::available);
 }
 
+TEST_F(Story, a_cancelled_move_of_one_taken_for_dead_is_undone_though_it_became_available) {
+  now = *create_quorum(3, random);
+  const auto before = only().assignments;
+  const auto move = draw_replace(only(), only().assignments[1], {"p5"}, true, random);
+  must(move);
+  must(ops::Initialize{only().id, move.attempt});
+  must(ops::CancelMove{only().id, move.attempt});
+  must(ops::MarkAvailable{move.to.id, {"p5"}});  // it was on its way
+  refuses(ops::FinalizeMove{only().id, move.attempt}, Code::conflict, "cancelled");
+  EXPECT_EQ(electorate(only()), "p1 p2 p3");
+  must(ops::CancelMove{only().id, move.attempt, true});
+  EXPECT_EQ(electorate(only()), "p1 p2 p3");
+  ASSERT_EQ(only().assignments.size(), 3U);
+  EXPECT_EQ(only().assignments[1].id, before[1].id);
+  EXPECT_EQ(only().assignments[1].state, AssignmentState::available);
+  EXPECT_TRUE(only().moves.empty());
+}
+
 TEST_F(Story, s60_a_cancelled_move_whose_source_is_gone_goes_on) {
   now = *create_quorum(3, random);
   const auto old = only().assignments[1];
