@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "lib/model/block.h"
+#include "lib/model/cut.h"
 #include "lib/model/fields.h"
 #include "lib/model/ids.h"
 #include "lib/model/messages.h"
@@ -68,9 +69,10 @@ struct QuorumSnapshotPart {
   LogPoint at;
   uint64_t log_time_ms = 0;
   std::vector<EpochStart> epochs;  // in the first part
+  std::vector<CutMark> cuts;       // likewise: whether the log ends in a cut there
   std::string records;
   std::vector<SeriesRow> series;
-  CANTLE_FIELDS(place, at, log_time_ms, epochs, records, series)
+  CANTLE_FIELDS(place, at, log_time_ms, epochs, cuts, records, series)
 };
 
 // What is missing of a log between the end of one block and the end of another. The checksum of the last one's header,

@@ -514,12 +514,6 @@ void QuorumReplica::old_sent(Instant now, const Hop& peer, Epoch epoch, uint64_t
       epoch);
 }
 
-base::Status QuorumReplica::may_give_snapshot() const {
-  if (!log_.committed_cut() || MUTANT("snapshot_of_a_parked_copy")) return base::ok();
-  return base::fail(Code::unavailable,
-                    "the log ends in the cut of a split or a merge: no snapshot is given until that is over");
-}
-
 // --- a split or a merge ----------------------------------------------------------------------------
 
 void QuorumReplica::reshape_seen(Instant now, const ReshapeSeen& seen, Out& out) {

@@ -141,10 +141,6 @@ class QuorumReplica {
   std::optional<model::CutMark> cut() const { return log_.committed_cut(); }
   bool parked() const { return leader_ && !leader_->stopped() && (leader_->parked() || cut()); }
 
-  // A snapshot of this copy says nothing of a cut that its log ends in: who led with it would not be parked (S43). One
-  // of what comes before a cut that is not committed may be given, and must be where those who are to commit it need
-  // one.
-  base::Status may_give_snapshot() const;
   // What is behind that LSN is what the other one lacks. unavailable: no election with that promise is under way here,
   // so that the log may change.
   base::Result<model::Lsn> may_lend(const model::QuorumLend& message) const;

@@ -133,6 +133,7 @@ struct OpenSnapshot {
   std::vector<SeriesOrigin> series;  // whose rows are joined
   model::LogPoint at;
   std::vector<model::EpochStart> epochs;
+  std::vector<model::CutMark> cuts;  // up to there
   uint64_t log_time_ms = 0;
   uint64_t log_segment = UINT64_MAX;  // recovery's and the pipe's, behind `at`
   base::Instant opened{}, asked{};

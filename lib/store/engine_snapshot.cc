@@ -107,10 +107,11 @@ base::Result<OpenSnapshot> Engine::Impl::open_snapshot(const model::PartitionId&
   s.partition = partition;
   s.parts = row->parts;
   s.at = row->applied;
-  // A snapshot says nothing of cuts: who led with this one would not be parked (S43). What comes before the cut is as
-  // good as of any other log, and the cut comes with the log behind it.
-  if (const auto cut = log->quorum->cuts.open(); cut && cut->at.lsn <= s.at.lsn && !MUTANT("snapshot_of_a_parked_copy"))
-    return base::fail(later(Code::unavailable, "it would end in the cut of a split or a merge"));
+  // Who leads with it is parked where this log is (S43). Were it refused until that is over, a leader whose cut a lost
+  // disk had confirmed would wait for a majority that waits for it.
+  auto cuts = model::CutTable(row->quorum->cuts);
+  cuts.truncate(s.at.lsn);
+  if (!MUTANT("snapshot_of_a_parked_copy")) s.cuts = cuts.marks();
   auto epochs = EpochTable(row->quorum->epochs);
   epochs.cut(row->applied.lsn);
   s.epochs = epochs.starts();
@@ -166,7 +167,10 @@ void Engine::Impl::read_snapshot(const model::PartitionId& partition, const Snap
   part.place.all = false;
   part.at = snapshot->at;
   part.log_time_ms = snapshot->log_time_ms;
-  if (place.snapshot == 0) part.epochs = snapshot->epochs;
+  if (place.snapshot == 0) {
+    part.epochs = snapshot->epochs;
+    part.cuts = snapshot->cuts;
+  }
   const size_t most = std::clamp<size_t>(bytes, 1, model::kSnapshotPartBytesMax);
   auto task = [work, most] {
     auto& p = work->part;
@@ -213,6 +217,12 @@ base::Status check_beginning(const QuorumSnapshotPart& part) {
       return base::fail(Code::invalid, "a snapshot whose epochs do not ascend");
   if (epochs.front().first.value == 0 || epochs.back().epoch != part.at.epoch || epochs.back().first > part.at.lsn)
     return base::fail(Code::invalid, "a snapshot whose epochs are of another log");
+  model::Lsn last;
+  for (const auto& mark : part.cuts) {
+    if (mark.at.lsn <= last || mark.at.lsn > part.at.lsn)
+      return base::fail(Code::invalid, "a snapshot whose cuts are of another log");
+    last = mark.at.lsn;
+  }
   return ok();
 }
 
@@ -254,6 +264,7 @@ base::Status Engine::Impl::refill(const model::PartitionId& partition, QuorumSna
           MUTANT("refill_into_the_old_copy") ? row.parts.front().extent : model::ExtentId{meta->next_extent++};
       fresh.at = p->at;
       fresh.epochs = p->epochs;
+      fresh.cuts = p->cuts;
       fresh.log_time_ms = p->log_time_ms;
       ExtentRow pieces;
       pieces.pieces.push_back({row.interval, row.partition, row.assignment, "", {}});
@@ -358,7 +369,7 @@ void Engine::Impl::install_now(const std::shared_ptr<Log>& log, Done done) {
         q.highest = std::max({q.highest, highest, refill.at.epoch});
         q.commit = refill.at.lsn;
         q.epochs = refill.epochs;
-        q.cuts.clear();  // those of the old log; a snapshot is of a log that ends in none (may_give_snapshot)
+        q.cuts = refill.cuts;
         q.begins = begins;
         q.log_time_ms = refill.log_time_ms;
         q.set_from({});

@@ -90,8 +90,9 @@ struct RefillRow {
   model::SnapshotPlace place;
   model::LogPoint at;  // where the log goes on
   std::vector<model::EpochStart> epochs;
+  std::vector<model::CutMark> cuts;
   uint64_t log_time_ms = 0;
-  CANTLE_FIELDS(extent, place, at, epochs, log_time_ms)
+  CANTLE_FIELDS(extent, place, at, epochs, cuts, log_time_ms)
   friend bool operator==(const RefillRow&, const RefillRow&) = default;
 };
 

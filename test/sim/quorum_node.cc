@@ -374,8 +374,6 @@ void QuorumNode::serve(const std::any& request, Network::Reply reply) {
   if (const auto* m = std::any_cast<model::QuorumSnapshot>(&request)) {
     auto* r = find(m->envelope.partition);
     if (r == nullptr || m->envelope.to_assignment != r->assignment) return;
-    if (const auto may = r->machine->may_give_snapshot(); m->place.snapshot == 0 && !may)
-      return reply(base::fail(may.error()));
     return engine_->read_snapshot(r->id, m->place, m->bytes, [reply](base::Result<model::QuorumSnapshotPart> part) {
       if (part) return reply(std::any(std::move(*part)));
       reply(base::fail(part.error()));

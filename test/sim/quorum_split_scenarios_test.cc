@@ -261,8 +261,8 @@ class QuorumSplitForgets : public QuorumSplitScenario {
   QuorumSplitForgets() : QuorumSplitScenario(forgetful()) {}
 };
 
-// S43: a snapshot is asked for of a log that ends in a cut; it would bring the records, and not the cut. Whoever leads
-// with it would go on behind the cut, with what no child will have.
+// S43: a snapshot is asked for of a log that ends in a cut, and brings that, too. Whoever led with it without would go
+// on behind the cut, with what no child will have.
 TEST_F(QuorumSplitForgets, sim_s43_who_leads_after_a_rebuild_knows_that_its_log_is_cut) {
   auto* away = followers().first;
   ASSERT_TRUE(sent(*leader, put("x1", "1")));
@@ -273,21 +273,49 @@ TEST_F(QuorumSplitForgets, sim_s43_who_leads_after_a_rebuild_knows_that_its_log_
   world.aborts_are_heard = false;
   cut_and_hold("m");
   world.start(*away);
-  if (world.wait([&] { return away->rebuilt > 0; }, 2s)) {
-    leader->node->resign(root, assignment_of(*away).id);
-    Answer answer;
-    const auto leads = [&] {
-      const auto* r = away->node ? away->node->replica(root) : nullptr;
-      return r != nullptr && r->serving();
-    };
-    ASSERT_TRUE(world.wait(leads, 5s)) << world.describe();
-    send(*away, put("x1", "behind the cut"), &answer);
-    world.scheduler.run_for(500ms);
-    EXPECT_FALSE(told_yes(answer));
-  }
+  const auto level = [&] { return away->rebuilt > 0 && end_of(*away) == end_of(*leader); };
+  ASSERT_TRUE(world.wait(level, 5s)) << world.describe();
+  world.scheduler.run_for(300ms);
+  leader->node->resign(root, assignment_of(*away).id);
+  Answer answer;
+  const auto leads = [&] {
+    const auto* r = away->node ? away->node->replica(root) : nullptr;
+    return r != nullptr && r->serving();
+  };
+  ASSERT_TRUE(world.wait(leads, 5s)) << world.describe();
+  send(*away, put("x1", "behind the cut"), &answer);
+  world.scheduler.run_for(500ms);
+  EXPECT_FALSE(told_yes(answer));
   world.aborts_are_heard = true;
   world.hold_drivers(false);
   ASSERT_TRUE(world.wait([&] { return world.at_rest(0); }, 15s)) << world.describe();
+}
+
+// The one that confirmed the cut is gone, and the other needs a snapshot: with it there is a majority again.
+TEST_F(QuorumSplitForgets, who_is_rebuilt_behind_a_cut_makes_the_majority_that_ends_it) {
+  auto [away, gone] = followers();
+  ASSERT_TRUE(sent(*leader, put("x1", "1")));
+  ASSERT_TRUE(world.wait([&, away = away] { return shows_all(*away); }, 2s));
+  const auto end = end_of(*away);
+  world.kill(*away);
+  ASSERT_NO_FATAL_FAILURE(write_until_forgotten(end));
+  cut_and_hold("m");
+  world.kill(*gone);
+  world.scheduler.run_for(10ms);
+  world.start(*away);
+  ASSERT_TRUE(world.wait([&, away = away] { return away->rebuilt > 0; }, 5s)) << world.describe();
+  world.hold_drivers(false);
+  // Ended or taken back: it goes on without the third.
+  const auto goes_on = [&, away = away] {
+    const auto& id = map()->find("x1")->id;
+    const auto* has = away->node->replica(id);
+    auto* to = world.leader(id);
+    return served() && to != nullptr && has != nullptr && has->log().end() == to->node->replica(id)->log().end();
+  };
+  ASSERT_TRUE(world.wait(goes_on, 15s)) << world.describe();
+  const auto more = sent_to_leader("x1", put("x1", "2"));
+  EXPECT_TRUE(more) << to_string(more.error()) << world.describe();
+  world.start(*gone);
 }
 
 // A server that was away through the split has the cut, or has not. With it, it divides when it is back.
@@ -347,7 +375,7 @@ TEST_F(QuorumSplitScenario, a_cut_that_one_voter_of_one_has_ends_nothing) {
 // R16: what is damaged is in the journal alone, if nobody sees to it that the index has it.
 class QuorumJournalSplitScenario : public QuorumSplitScenario {
  protected:
-  QuorumJournalSplitScenario() { world.engine.overlay_age = 20s; }
+  QuorumJournalSplitScenario() { world.engine.overlay_age = world.engine.checkpoint_interval = 20s; }
 };
 
 // Once each server has said that it has observed the split, METADATA forgets the parent, and nothing says any more of
