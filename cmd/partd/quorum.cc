@@ -109,7 +109,7 @@ void Quorum::perform(Begin& e) {
              {"promised", log->promised.value}});
   r->machine = std::make_unique<proto::QuorumReplica>(self, beacons_, *r);
   listen(r->distribution);
-  by_assignment_[r->assignment] = r->partition;
+  by_assignment_[r->assignment] = r.get();
   by_region_[{r->distribution, r->region}] = r->assignment;
   wake_at(*r, {});
   replicas_[r->partition] = std::move(r);
@@ -168,6 +168,7 @@ void Quorum::perform(End& e) {
   auto node = replicas_.extract(e.partition);
   if (node.empty()) return;
   auto& r = *node.mapped();
+  by_assignment_.erase(r.assignment);
   due_.erase({r.due, r.assignment});
   // Whoever waits for it is told: it leads no more, and answers nobody.
   Out out;
@@ -184,7 +185,6 @@ void Quorum::perform(End& e) {
   }
   for (const auto& token : r.machine->election().standing())
     governments_.forget_vote(r.distribution, r.region, token, self_);
-  by_assignment_.erase(r.assignment);
   if (const auto it = by_region_.find({r.distribution, r.region}); it != by_region_.end() && it->second == r.assignment)
     by_region_.erase(it);
   beacons_.forget(e.partition);
@@ -232,7 +232,7 @@ const Quorum::Replica* Quorum::find(const model::PartitionId& partition) const {
 }
 Quorum::Replica* Quorum::find(const model::AssignmentId& assignment) {
   const auto it = by_assignment_.find(assignment);
-  return it == by_assignment_.end() ? nullptr : find(it->second);
+  return it == by_assignment_.end() ? nullptr : it->second;
 }
 
 // --- turns -----------------------------------------------------------------------------------------

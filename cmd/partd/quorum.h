@@ -335,8 +335,8 @@ class Quorum {
   proto::Beacons beacons_;
   coord::Governments governments_;
   std::set<std::string> listening_;  // distributions
-  std::map<model::PartitionId, std::unique_ptr<Replica>> replicas_;
-  std::map<model::AssignmentId, model::PartitionId> by_assignment_;
+  std::unordered_map<model::PartitionId, std::unique_ptr<Replica>> replicas_;
+  std::unordered_map<model::AssignmentId, Replica*> by_assignment_;
   std::map<std::pair<std::string, model::Region>, model::AssignmentId> by_region_;  // of a distribution
   std::deque<std::pair<model::AssignmentId, proto::quorum::ReplicaEffect>> effects_;
   bool performing_ = false;
