@@ -16,10 +16,15 @@ using model::ServerId;
 namespace {
 constexpr Instant kForever{base::Duration::max()};
 
+// Whether that is news.
 template <class Map>
-void raise(Map& map, const PartitionId& partition, Epoch epoch) {
-  auto& at = map[partition];
-  at = std::max(at, epoch);
+bool raise(Map& map, const PartitionId& partition, Epoch epoch) {
+  const auto [at, made] = map.try_emplace(partition, epoch);
+  if (made || epoch > at->second) {
+    at->second = epoch;
+    return true;
+  }
+  return false;
 }
 }  // namespace
 
@@ -109,13 +114,8 @@ std::optional<model::QuorumBeaconReply> Beacons::heard(const Now& now, const mod
   // The promise: from now on, whenever the beacon was sent.
   peer->promised_until = std::max(peer->promised_until, now.at + kPromise);
   model::QuorumBeaconReply reply{self_, life_, beacon.incarnation, beacon.stamp, now.wall, {}};
-  auto floor = floor_.begin();  // both are in the same order, and there may be thousands
-  for (const auto& [partition, epoch] : peer->accepted) {
-    while (floor != floor_.end() && floor->first < partition) ++floor;
-    if (floor == floor_.end()) break;
-    if (floor->first != partition || floor->second <= epoch || MUTANT("answer_names_nothing")) continue;
-    reply.refused.push_back({partition, floor->second});
-  }
+  if (MUTANT("answer_names_nothing")) return reply;
+  for (const auto& partition : peer->outgrown) reply.refused.push_back({partition, floor_.at(partition)});
   return reply;
 }
 
@@ -126,7 +126,7 @@ void Beacons::answered(const Now& now, const model::QuorumBeaconReply& reply) {
   peer->answered_stamp = reply.stamp;
   peer->answered_at = now.at;
   peer->clock_offset_ms = static_cast<int64_t>(reply.wall_ms) - static_cast<int64_t>(now.wall);
-  std::map<PartitionId, Refusal> refused;
+  std::unordered_map<PartitionId, Refusal> refused;
   for (const auto& r : reply.refused) {
     const auto before = peer->refused.find(r.partition);
     const auto until = before == peer->refused.end() ? peer->granted_until : before->second.until;
@@ -156,25 +156,39 @@ void Beacons::released(const Now& now, const ServerId& by, Incarnation life, con
 // What a leader released it serves no more, so nothing that was promised to it there holds anybody back.
 void Beacons::note_release(Instant now, const ServerId& by, const model::Released& released) {
   changes_++;
-  auto& last = releases_[{released.partition, by}];
+  auto& last = releases_[released.partition][by];
   if (released.epoch <= last.released.epoch) return;
   last = {released, now};
   news_ = true;
   const auto peer = known_.find(by);
   if (peer == known_.end()) return;
   const auto accepted = peer->second.accepted.find(released.partition);
-  if (accepted != peer->second.accepted.end() && accepted->second <= released.epoch)
-    peer->second.accepted.erase(accepted);
+  if (accepted == peer->second.accepted.end() || accepted->second > released.epoch) return;
+  peer->second.accepted.erase(accepted);
+  peer->second.outgrown.erase(released.partition);
 }
 
 bool Beacons::accept(const ServerId& leader, Incarnation life, const PartitionId& partition, Epoch epoch) {
   Peer* peer = meet(leader, life);
   if (peer == nullptr) return false;
-  raise(peer->accepted, partition, epoch);
+  if (raise(peer->accepted, partition, epoch)) review(*peer, partition);
   return true;
 }
 
-void Beacons::set_floor(const PartitionId& partition, Epoch epoch) { raise(floor_, partition, epoch); }
+void Beacons::set_floor(const PartitionId& partition, Epoch epoch) {
+  if (!raise(floor_, partition, epoch)) return;
+  for (auto& [server, peer] : known_) review(peer, partition);
+}
+
+// Answers name what is refused; of thousands of partitions few are.
+void Beacons::review(Peer& peer, const PartitionId& partition) const {
+  const auto accepted = peer.accepted.find(partition);
+  const auto floor = floor_.find(partition);
+  if (accepted != peer.accepted.end() && floor != floor_.end() && floor->second > accepted->second)
+    peer.outgrown.insert(partition);
+  else
+    peer.outgrown.erase(partition);
+}
 
 void Beacons::governed(const PartitionId& partition, Epoch epoch) {
   const auto telling = telling_.find(partition);
@@ -193,8 +207,11 @@ void Beacons::release(Instant now, const model::Released& released) {
 void Beacons::forget(const PartitionId& partition) {
   changes_++;
   telling_.erase(partition);
-  if (MUTANT("forgets_promises_of_a_copy_that_is_gone")) floor_.erase(partition);
-  std::erase_if(releases_, [&](const auto& r) { return r.first.first == partition; });
+  if (MUTANT("forgets_promises_of_a_copy_that_is_gone")) {
+    floor_.erase(partition);
+    for (auto& [server, peer] : known_) peer.outgrown.erase(partition);
+  }
+  releases_.erase(partition);
   for (auto& [server, peer] : known_) {
     peer.accepted_us.erase(partition);
     peer.refused.erase(partition);
@@ -255,13 +272,17 @@ bool Beacons::both_ways(Instant now, const model::Voters& voters) const {
 }
 
 const ReleaseHeard* Beacons::released_by(const ServerId& server, const PartitionId& partition) const {
-  const auto it = releases_.find({partition, server});
-  return it == releases_.end() ? nullptr : &it->second;
+  const auto of = releases_.find(partition);
+  if (of == releases_.end()) return nullptr;
+  const auto it = of->second.find(server);
+  return it == of->second.end() ? nullptr : &it->second;
 }
 
 const ReleaseHeard* Beacons::hand_over(const PartitionId& partition, Epoch epoch) const {
-  for (auto it = releases_.lower_bound({partition, {}}); it != releases_.end() && it->first.first == partition; ++it)
-    if (it->second.released.epoch == epoch && !it->second.released.successor.none()) return &it->second;
+  const auto of = releases_.find(partition);
+  if (of == releases_.end()) return nullptr;
+  for (const auto& [server, heard] : of->second)
+    if (heard.released.epoch == epoch && !heard.released.successor.none()) return &heard;
   return nullptr;
 }
 

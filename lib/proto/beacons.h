@@ -34,6 +34,7 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <unordered_map>
 #include <vector>
 
 #include "lib/base/time.h"
@@ -137,14 +138,15 @@ class Beacons {
     // what it grants this server
     uint64_t answered_stamp = 0;
     base::Instant granted_until, answered_at;
-    std::map<model::PartitionId, model::Epoch> accepted_us;
-    std::map<model::PartitionId, Refusal> refused;
+    std::unordered_map<model::PartitionId, model::Epoch> accepted_us;
+    std::unordered_map<model::PartitionId, Refusal> refused;
     std::optional<int64_t> clock_offset_ms;
     // what this server grants it
     uint64_t heard_stamp = 0;
     base::Instant heard_at, promised_until, promised_before;  // before: to earlier lives
     bool silence_told = false;                                // that it has not been heard for kSilent is news once
-    std::map<model::PartitionId, model::Epoch> accepted;
+    std::unordered_map<model::PartitionId, model::Epoch> accepted;
+    std::set<model::PartitionId> outgrown;  // of those, with a floor above it
   };
   struct Sent {
     uint64_t stamp = 0;
@@ -155,11 +157,11 @@ class Beacons {
     uint64_t since = 0;                                   // the first stamp that says it
     std::map<model::ServerId, model::Incarnation> heard;  // who answered that, in which life
   };
-  using ReleaseKey = std::pair<model::PartitionId, model::ServerId>;
 
   void begin(const beacon::Now& now);
   Peer* meet(const model::ServerId& server, model::Incarnation life);
   const Peer* find(const model::ServerId& server) const;
+  void review(Peer& peer, const model::PartitionId& partition) const;
   void note_release(base::Instant now, const model::ServerId& by, const model::Released& released);
   base::Instant granted(const model::Voter& voter, const model::PartitionId& partition, model::Epoch epoch) const;
 
@@ -171,8 +173,8 @@ class Beacons {
   std::deque<Sent> sent_;
   std::set<model::ServerId> peers_;
   std::map<model::ServerId, Peer> known_;
-  std::map<model::PartitionId, model::Epoch> floor_;
-  std::map<ReleaseKey, beacon::ReleaseHeard> releases_;
+  std::unordered_map<model::PartitionId, model::Epoch> floor_;
+  std::unordered_map<model::PartitionId, std::map<model::ServerId, beacon::ReleaseHeard>> releases_;
   std::map<model::PartitionId, Telling> telling_;
   bool news_ = false;
 };
