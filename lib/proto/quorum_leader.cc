@@ -329,9 +329,12 @@ void Leader::tick(Instant now, Effects& out) {
 }
 
 Instant Leader::next_tick() const {
-  constexpr auto kIdle = std::chrono::milliseconds(100);
-  Instant next = now_ + kIdle;
   if (take_waiting_) return now_;
+  // What has a time is below; a stream from the journal is looked at anyway, and thousands of idle leaders hardly at
+  // all.
+  const bool level =
+      std::none_of(peers_.begin(), peers_.end(), [](const Peer& p) { return p.state == PeerState::trailing; });
+  Instant next = now_ + (level ? kLevelTick : kTrailingTick);
   if (batch_) next = std::min(next, batch_->since + kHoldMost);
   if (!waiting_.empty() || !requests_.empty()) next = std::min(next, std::max(expire_at_, now_));
   for (const auto& peer : peers_) {

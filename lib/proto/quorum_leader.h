@@ -48,6 +48,8 @@ constexpr base::Duration kReopenFirst = std::chrono::milliseconds(50), kReopenMo
 constexpr base::Duration kOutsideAgain = std::chrono::seconds(1);         // one that needs a snapshot is opened again
 constexpr base::Duration kNoticeAfter = std::chrono::milliseconds(2);     // of a commit that no block told
 constexpr base::Duration kNoticeRepeat = std::chrono::milliseconds(100);  // doubled up to kReopenMost
+constexpr base::Duration kTrailingTick = std::chrono::milliseconds(100);  // at most between two looks
+constexpr base::Duration kLevelTick = std::chrono::seconds(1);            // and while nobody is sent old blocks
 constexpr size_t kBlockGather = size_t{1} << 20;  // a block is closed when it has that many bytes
 // While the own disk is busy with a block, the next one would wait for it: it gathers so long, and so much.
 constexpr base::Duration kHoldMost = std::chrono::milliseconds(5);

@@ -145,6 +145,7 @@ void QuorumReplica::pass(Instant now, Effects& effects, Out& out) {
           effect);
     }
   }
+  watch_disk(now);
   for (const auto& in : told) join(now, election_.step(now, in), out);
 }
 
@@ -156,6 +157,7 @@ void QuorumReplica::tick(Instant now, Out& out) {
   elect_at_ = election_.next_look(now);
   at_leader(now, out, [&](Leader& leader, Effects& effects) { leader.tick(now, effects); });
   reform_if_due(now, out);
+  if (reform_wanted()) elect_at_ = std::min(elect_at_, now + kReformEvery);
   think_of_cut(now, out);
   heal(out);
   Effects effects;
@@ -279,6 +281,17 @@ const Leader::PeerStatus* QuorumReplica::successor_of(const std::vector<Leader::
 
 // One voter at a time, and only one that has everything that is committed: from the moment of reform() on nothing is
 // committed, and no read answered, without a majority of either set (S61).
+// By the map, as far as this leader may act on it: whoever is to have a vote may be level at any time.
+bool QuorumReplica::reform_wanted() const {
+  if (!leader_ || leader_->stopped() || !members_ || !election_.government()) return false;
+  const auto& government = *election_.government();
+  if (members_->txnseq < government.txnseq) return false;
+  return government.txnseq < members_->acknowledge ||
+         std::any_of(members_->voters.begin(), members_->voters.end(), [&](const auto& wanted) {
+           return model::find_voter(government.voters, wanted.assignment) == nullptr;
+         });
+}
+
 void QuorumReplica::reform_if_due(Instant now, Out& out) {
   auto* leader = leading();
   if (leader == nullptr || !leader->serving() || !members_ || !election_.may_reform()) return;
@@ -325,12 +338,23 @@ void QuorumReplica::leave(Instant now, const model::Voter& instead, const model:
 
 Instant QuorumReplica::next_tick() const {
   const bool leads = leader_ && !leader_->stopped();
-  return leads ? std::min({elect_at_, leader_->next_tick(), cut_.next_tick()}) : elect_at_;
+  const auto at = busy_since_ && told_.moving ? std::min(elect_at_, *busy_since_ + kDiskStill) : elect_at_;
+  return leads ? std::min({at, leader_->next_tick(), cut_.next_tick()}) : at;
+}
+
+// At every step, as looks may be far apart: what was quiet at the last one says nothing of how long it has been busy.
+void QuorumReplica::watch_disk(Instant now) {
+  if (!log_.quiet() || MUTANT("disk_watched_at_looks_alone"))
+    busy_since_ = busy_since_.value_or(now);
+  else
+    busy_since_.reset();
 }
 
 void QuorumReplica::tell_log(Instant now, Out& out) {
-  if (log_.quiet()) progress_at_ = now;
-  election::LogState state{model::token_of(log_.durable()), told_.whole, now - progress_at_ < kDiskStill};
+  watch_disk(now);
+  if (MUTANT("disk_watched_at_looks_alone") && log_.quiet()) busy_since_ = now;
+  const bool moving = !busy_since_ || now - *busy_since_ < kDiskStill;
+  election::LogState state{model::token_of(log_.durable()), told_.whole, moving};
   if (state.token == told_.token && state.moving == told_.moving) return;
   told_ = state;
   join(now, election_.step(now, state), out);
@@ -466,8 +490,9 @@ void QuorumReplica::take_failed(Instant now, const LogPoint& end, const base::Er
 }
 
 void QuorumReplica::synced(Instant now, const LogPoint& point, Out& out) {
-  progress_at_ = now;
   log_.durable(point);
+  busy_since_.reset();
+  watch_disk(now);
   at_leader(now, out, [&](Leader& leader, Effects& effects) { leader.next(now, effects); });
 }
 

@@ -38,6 +38,7 @@ namespace cantle::proto {
 
 namespace quorum {
 
+constexpr base::Duration kReformEvery = std::chrono::milliseconds(100);
 constexpr base::Duration kDiskStill = std::chrono::seconds(1);  // something waits for the disk so long: it stands still
 
 // As the store found it.
@@ -180,11 +181,13 @@ class QuorumReplica {
   void pass(base::Instant now, quorum::Effects& effects, Out& out);
   void lead(base::Instant now, const election::Lead& e, Out& out);
   void stop_leading(base::Instant now, const std::string& why, Out& out);
+  void watch_disk(base::Instant now);
   void tell_log(base::Instant now, Out& out);
   void heal(Out& out);
   void borrow(const election::Borrow& e, base::Instant now, Out& out);
   void log_whole(base::Instant now, Out& out);
   std::vector<model::Hop> others() const;
+  bool reform_wanted() const;
   void reform_if_due(base::Instant now, Out& out);
   void leave(base::Instant now, const model::Voter& instead, const model::Voters& voters, Out& out);
   const quorum::Leader::PeerStatus* successor_of(const std::vector<quorum::Leader::PeerStatus>& peers) const;
@@ -213,7 +216,7 @@ class QuorumReplica {
   election::LogState told_;
   bool known_ = true;  // what it promised, and where its log ended, when it started
   bool hole_ = false, marking_ = false;
-  base::Instant progress_at_{};  // the disk had nothing to do, or did something
+  std::optional<base::Instant> busy_since_;  // the disk: it has something to do, and has done nothing since
   base::Instant elect_at_{}, led_from_{};
   base::Instant word_at_{};  // of a leader, in this life
   model::Lsn told_commit_;   // the highest that one has named

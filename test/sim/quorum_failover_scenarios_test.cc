@@ -284,6 +284,20 @@ TEST_F(QuorumFailover, sim_s26_a_leader_whose_disk_stands_still_gives_up) {
   world.scheduler.run_for(10ms);
 }
 
+// It had nothing to do for long, and nobody looked at it meanwhile: what it is given then takes its time, and that is
+// not the time in which it did nothing.
+TEST_F(QuorumFailover, sim_s26_a_disk_that_was_idle_for_long_does_not_stand_still) {
+  ASSERT_TRUE(sent(*leader, put("k9", "before")).has_value());
+  const auto epoch = leader->node->replica(0)->election().leads();
+  for (auto idle = 900ms; idle <= 1100ms; idle += 15ms) {  // a look comes every second
+    world.scheduler.run_for(idle);
+    world.times.task_min = world.times.task_max = 90ms;
+    EXPECT_TRUE(sent(*leader, put("k9", "after " + std::to_string(idle.count()))).has_value());
+    world.times = {};
+    EXPECT_EQ(leader->node->replica(0)->election().leads(), epoch);
+  }
+}
+
 // No watch fires, and reads lag: elections go on by looking.
 TEST_F(QuorumFailover, sim_s33_without_watches_somebody_is_elected_all_the_same) {
   world.coord.faults().lose_watch = 1;
