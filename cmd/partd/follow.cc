@@ -346,9 +346,11 @@ void Service::read_positions() {
     return;
   }
   for (const auto& [key, position] : *all) input(push::PushedTo{key.own, key.target, position.confirmed.lsn});
+  const auto needed = machine_->needed();
+  if (needed.empty()) return;
   std::map<model::AssignmentId, store::TenureId> ids;
   for (const auto& t : engine_->tenures()) ids[t.id.assignment] = t.id;
-  for (const auto& [own, lsn] : machine_->needed())
+  for (const auto& [own, lsn] : needed)
     if (const auto it = ids.find(own); it != ids.end()) engine_->set_needed(it->second, lsn);
 }
 
