@@ -43,7 +43,8 @@ void QuorumNode::open() {
   if (!dir) return fatal("data dir: " + to_string(dir.error()));
   dir_ = std::move(*dir);
   if (dir_->identity().number.value == 0) {
-    const auto number = static_cast<uint32_t>(host_.id.name[1] - '0');
+    // A directory that is made later has a higher number, whoever makes it.
+    const auto number = 10 * host_.wipes + static_cast<uint32_t>(host_.id.name[1] - '0');
     if (!dir_->set_number({number})) return fatal("cannot write the id file");
   }
   auto page = store::LivePage::create(disk_, dir_->identity().incarnation);
@@ -64,7 +65,7 @@ void QuorumNode::open() {
                          t.state == store::TenureState::aside,
                          engine_->log_end(t.id.partition).value_or(model::LogPoint{}).lsn.value == 0, t.whole});
   self.seen = host_.seen;
-  self.fresh_under_known_name = host_.wiped && dir_->first_start();
+  self.fresh_under_known_name = host_.wipes != 0 && dir_->first_start();
   tables_.emplace(std::move(self));
   session_->on_event([this](coord::Event event) {
     if (event == coord::Event::expired)
@@ -234,7 +235,7 @@ void QuorumNode::perform(proto::quorum_tables::Settle& e) {
 
 void QuorumNode::perform(proto::quorum_tables::Say& e) {
   world_.scheduler.note("say", host_.id.name, e.what, e.text);
-  if (e.what == "divide" || (e.what == "copy-lost" && !host_.wiped))
+  if (e.what == "divide" || (e.what == "copy-lost" && host_.wipes == 0))
     world_.violation(host_.id.name + " says " + e.what + ": " + e.text);
 }
 

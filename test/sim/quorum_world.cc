@@ -210,7 +210,7 @@ void QuorumWorld::wipe(QuorumHost& host) {
   host.medium.wipe();
   host.index.clear();
   host.seen.clear();
-  host.wiped = true;
+  ++host.wipes;
 }
 
 std::string QuorumWorld::describe() const {

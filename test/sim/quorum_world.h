@@ -105,7 +105,7 @@ struct QuorumHost {
   Process process;
   uint64_t starts = 0;
   std::map<model::AssignmentId, model::Epoch> promised;  // by its seals, durably, in whatever life
-  bool wiped = false;                                    // its disk was lost once
+  uint32_t wipes = 0;                                    // how often its disk was lost
   size_t rebuilt = 0;                                    // copies whose place a snapshot took
   size_t borrowed = 0;                                   // answers of voters that have more and cannot lead
   size_t mended = 0;                                     // gaps of logs that were filled
