@@ -95,7 +95,7 @@ void Quorum::perform(Replica& r, election::RemoveVote& e) {
 void Quorum::perform(Replica& r, election::ReadVotes& e) {
   const auto wanted = [this, id = r.assignment] {
     const auto* at = find(id);
-    return at != nullptr && at->machine->election().wants_votes();
+    return at != nullptr && at->machine->election().wants_votes(loop_.now());
   };
   governments_.read_votes(r.distribution, r.region, wanted,
                           [this, id = r.assignment, number = e.number](base::Result<std::vector<model::Vote>> votes) {

@@ -34,12 +34,16 @@ std::map<AssignmentId, Vote> counted(const model::Voters& voters, const std::vec
   return of;
 }
 
+// Of equal voters the one with the lowest goes first.
+uint32_t turn_of(uint32_t slot, uint32_t first_slot) {
+  return (slot + model::kVotersMax - first_slot) % model::kVotersMax;
+}
+
 void best_first(std::vector<Vote>& votes, uint32_t first_slot) {
-  const auto turn = [first_slot](const Vote& v) {
-    return (v.slot + model::kVotersMax - first_slot) % model::kVotersMax;
-  };
-  std::sort(votes.begin(), votes.end(), [&](const Vote& a, const Vote& b) {
-    return a.token != b.token && !MUTANT("token_is_not_asked") ? a.token > b.token : turn(a) < turn(b);
+  std::sort(votes.begin(), votes.end(), [first_slot](const Vote& a, const Vote& b) {
+    return a.token != b.token && !MUTANT("token_is_not_asked")
+               ? a.token > b.token
+               : turn_of(a.slot, first_slot) < turn_of(b.slot, first_slot);
   });
 }
 
@@ -577,11 +581,7 @@ void Election::wait_and_seal(Instant now, Cause why, Effects& out) {
     return enter(now, Phase::reading);
   if (now < next_doubt_) return;  // a store that takes no more writes says so at once, and would be asked as often
   // S7: while the leader may rely on it.
-  if (now < beacons_->may_seal_from()) return;
-  const Voter* leader = model::find_voter(government.voters, government.leader);
-  if (leader != nullptr && now < beacons_->promised_until(leader->server, self_.partition) &&
-      !MUTANT("seal_within_promise"))
-    return;
+  if (now < seals_from()) return;
   const auto epoch = government.epoch.next();
   if (promise_ >= epoch || MUTANT("skip_seal")) return enter(now, Phase::voting);
   sealing_ = epoch;
@@ -589,6 +589,18 @@ void Election::wait_and_seal(Instant now, Cause why, Effects& out) {
   seal_out_ = true;
   phase_ = Phase::sealing;
   out.emplace_back(Seal{epoch});
+}
+
+// Who would go first seals, and votes, a little before the others: of thousands of partitions a server votes for those
+// first that it may lead itself, and the others have heard that before they count to a majority without it.
+Instant Election::seals_from() const {
+  const auto& government = read_->government;
+  auto from = beacons_->may_seal_from();
+  const Voter* leader = model::find_voter(government.voters, government.leader);
+  if (leader != nullptr && !MUTANT("seal_within_promise"))
+    from = std::max(from, beacons_->promised_until(leader->server, self_.partition));
+  const auto turn = turn_of(own_voter()->slot, first_slot(self_.partition, government.voters));
+  return from + turn * kSealTurn;
 }
 
 // R16. By a government that was read in this life, and not while somebody may rely on what the life before promised.
@@ -606,7 +618,7 @@ void Election::seal_in_doubt(Instant now, Effects& out) {
 void Election::vote(Instant now, Effects& out) {
   if (highest_ >= ballot_) return enter(now, Phase::calm);
   wanted_ = own_vote(now);
-  read_votes_if_due(now, out);
+  if (wants_votes(now)) read_votes_if_due(now, out);
   if (now >= next_read_) want_read_ = true;
   read_if_due(now, out);
   act(now, out);
@@ -632,16 +644,39 @@ void Election::act(Instant now, Effects& out) {
   if (able.empty()) return borrow(now, votes, out);
   nobody_since_.reset();
   // Who was chosen by the one before goes first.
-  if (const auto* told = beacons_->hand_over(self_.partition, read_->government.epoch))
+  const auto* told = beacons_->hand_over(self_.partition, read_->government.epoch);
+  if (told != nullptr)
     std::stable_partition(able.begin(), able.end(),
                           [&](const Vote& v) { return v.assignment == told->released.successor; });
   const auto own =
       std::find_if(able.begin(), able.end(), [&](const Vote& v) { return v.assignment == self_.assignment; });
   if (own == able.end()) return;
-  turn_at_ = std::max(*majority_since_ + (own - able.begin()) * kTurn, next_swap_);
+  base::Duration others{};
+  for (auto it = able.begin(); it != own; ++it) others += heard_lately(now, it->server) ? kTurnThere : kTurn;
+  const bool waits = others.count() == 0 && told == nullptr && first_is_to_come(now, votes);
+  turn_at_ = std::max(*majority_since_ + (waits ? kFirstVote : others), next_swap_);
   if (now < *turn_at_ || !may_swap(now)) return;
   phase_ = Phase::swapping;
   swap(now, std::max(ballot_, never_led()), self_.assignment, out);
+}
+
+bool Election::heard_lately(Instant now, const model::ServerId& server) const {
+  const auto heard = beacons_->heard(server);
+  return heard && heard->at + kHeardLately >= now;
+}
+
+// One that would go before this one is there, and its vote is not: it comes in a moment, mostly. When all servers start
+// at once, all voters of thousands of partitions would swap their governments otherwise, and refuse each other.
+bool Election::first_is_to_come(Instant now, const std::vector<Vote>& votes) const {
+  const auto& voters = read_->government.voters;
+  const auto first = first_slot(self_.partition, voters);
+  const auto own = turn_of(own_voter()->slot, first);
+  return std::any_of(voters.begin(), voters.end(), [&](const Voter& v) {
+    if (turn_of(v.slot, first) >= own) return false;
+    return heard_lately(now, v.server) && std::none_of(votes.begin(), votes.end(), [&](const Vote& vote) {
+             return vote.assignment == v.assignment && vote.promise == ballot_;
+           });
+  });
 }
 
 // What is due already and was not done waits for something that comes, or for what is looked at now and then.
@@ -656,15 +691,14 @@ Instant Election::next_look(Instant now) const {
   if (const auto heard = beacons_->heard(leader_.server); !heard || heard->at < from)
     at(from + beacon::kSilent + std::chrono::milliseconds(1));
   if (leads_ && read_) at(last_contact(now) + kContactMost + std::chrono::milliseconds(1));
-  if (!reading_votes_.out && wants_votes()) at(next_votes_);
+  if (!reading_votes_.out && wants_votes(now)) at(next_votes_);
   if (!putting_.out) at(next_put_);
   if (!swap_) at(next_swap_);
   at(next_doubt_);
-  if (doubt_ || phase_ == Phase::waiting) at(beacons_->may_seal_from());
+  if (doubt_) at(beacons_->may_seal_from());
+  if (phase_ == Phase::waiting && own_voter() != nullptr) at(seals_from());
   if (phase_ == Phase::asking) at(next_question_);
   if (phase_ == Phase::voting && turn_at_) at(*turn_at_);
-  const Voter* leader = read_ ? model::find_voter(read_->government.voters, read_->government.leader) : nullptr;
-  if (phase_ == Phase::waiting && leader != nullptr) at(beacons_->promised_until(leader->server, self_.partition));
   return next;
 }
 

@@ -66,10 +66,15 @@ namespace cantle::proto {
 
 namespace election {
 
-constexpr base::Duration kTick = std::chrono::milliseconds(100);  // at most between two looks while it is not calm
+constexpr base::Duration kTick = std::chrono::milliseconds(250);  // at most between two looks while it is not calm
 constexpr base::Duration kCalmTick = std::chrono::seconds(1);     // and while it leads or follows
 constexpr base::Duration kRungCalm = std::chrono::seconds(2);     // within which one that is calm looks for whom
 constexpr base::Duration kTurn = std::chrono::milliseconds(300);  // between one candidate and the next
+constexpr base::Duration kTurnThere = 3 * kTurn;                  // if the one is heard: it has much to do, perhaps
+constexpr base::Duration kSealTurn =
+    std::chrono::milliseconds(2);                 // between the first voter's seal, and the next one's
+constexpr base::Duration kFirstVote = kTurn / 2;  // for the vote of one that would go first, and is there
+constexpr base::Duration kHeardLately = 3 * beacon::kBeaconEvery;
 constexpr base::Duration kBorrowEvery = std::chrono::milliseconds(100);
 // Votes are heard as they are cast (VoteHeard); they are read as well, at first this long after one's own, then ever
 // less often: where a majority is away, as many partitions as a server has would ask the coordination service all the
@@ -294,8 +299,12 @@ class Election {
   // Where a vote of its own may stand: whoever ends it removes those.
   const std::set<model::LogToken>& standing() const { return standing_; }
   std::string_view doing() const;
-  // Answers to ReadVotes are for something.
-  bool wants_votes() const { return phase_ == Phase::voting || phase_ == Phase::held; }
+  // Answers to ReadVotes are for something. Who knows of a majority waits for its turn, or for who goes before it: no
+  // vote more is of use.
+  bool wants_votes(base::Instant now) const {
+    return phase_ == Phase::held ||
+           (phase_ == Phase::voting && (!majority_since_ || *majority_since_ + election::kTurnThere <= now));
+  }
   // When time alone may have something to be done, if nothing comes before.
   base::Instant next_look(base::Instant now) const;
   // It leads or follows, asks for nothing and waits for no answer: what ends that is heard of, or takes a second.
@@ -377,6 +386,9 @@ class Election {
   void wait_and_seal(base::Instant now, election::Cause cause, election::Effects& out);
   void vote(base::Instant now, election::Effects& out);
   void act(base::Instant now, election::Effects& out);
+  base::Instant seals_from() const;
+  bool heard_lately(base::Instant now, const model::ServerId& server) const;
+  bool first_is_to_come(base::Instant now, const std::vector<model::Vote>& votes) const;
   void borrow(base::Instant now, const std::vector<model::Vote>& votes, election::Effects& out);
   void seal_in_doubt(base::Instant now, election::Effects& out);
   void empty_government(base::Instant now, election::Effects& out);

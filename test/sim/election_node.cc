@@ -332,7 +332,7 @@ void ElectionNode::perform(Replica& r, const RemoveVote& e) {
 }
 
 void ElectionNode::perform(Replica& r, const ReadVotes& e) {
-  const auto wanted = [&r] { return r.election->wants_votes(); };
+  const auto wanted = [this, &r] { return r.election->wants_votes(host_.process.now()); };
   governments_->read_votes(ElectionWorld::kDistribution, ElectionWorld::region(r.partition), wanted,
                            [this, &r, number = e.number](const base::Result<std::vector<model::Vote>>& votes) {
                              step(r, VotesRead{number, votes});

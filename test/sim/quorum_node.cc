@@ -537,7 +537,7 @@ void QuorumNode::perform(Replica& r, election::RemoveVote& e) {
 }
 
 void QuorumNode::perform(Replica& r, election::ReadVotes& e) {
-  const auto wanted = [&r] { return !r.ended && r.machine->election().wants_votes(); };
+  const auto wanted = [this, &r] { return !r.ended && r.machine->election().wants_votes(at()); };
   governments_->read_votes(distribution(r), r.region, wanted,
                            [this, &r, number = e.number](const base::Result<std::vector<model::Vote>>& votes) {
                              run(r, [&](Out& out) { r.machine->elect(at(), election::VotesRead{number, votes}, out); });

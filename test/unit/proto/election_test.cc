@@ -443,7 +443,8 @@ TEST(Election, s7_it_seals_when_what_it_promised_the_leader_is_over) {
   EXPECT_EQ(r.count<Seal>(), 0U);
   r.pass(450ms);
   EXPECT_EQ(r.count<Seal>(), 0U);
-  r.pass(50ms);
+  EXPECT_EQ(r.election->next_look(r.now), r.now + 50ms + kSealTurn);  // p0 would go before it
+  r.pass(50ms + kSealTurn);
   EXPECT_EQ(r.count<Seal>(), 1U);
 }
 
@@ -595,7 +596,7 @@ TEST(Election, a_vote_that_was_heard_while_votes_were_read_counts) {
   r.votes({r.vote(3, {{5}, {101}})});  // it is better
   r.step(VotesRead{asked->number, std::vector<Vote>{r.vote(1, {{5}, {90}})}});
   EXPECT_EQ(r.count<SwapGovernment>(), 0U);
-  r.pass(kTurn);
+  r.pass(kTurnThere);
   EXPECT_EQ(r.count<SwapGovernment>(), 1U);
 }
 
@@ -612,16 +613,47 @@ TEST(Election, an_older_life_and_who_is_no_voter_are_not_heard) {
 
 // So that thousands need not be asked at each turn.
 TEST(Election, it_says_when_it_is_to_be_looked_at) {
-  Rig r;
+  Rig r(5);
   r.follow();
   r.pass(50ms);
   EXPECT_EQ(r.election->next_look(r.now), r.now + kCalmTick);
   r.seal();
-  r.votes({r.vote(3, {{5}, {101}})});
+  r.votes({r.vote(3, {{5}, {101}}), r.vote(4, {{5}, {90}}), r.vote(5, {{5}, {90}})});
   const auto voted = r.now;
-  while (r.now + 100ms < voted + kTurn) r.pass(50ms);
+  while (r.now + 100ms < voted + kTurnThere) r.pass(50ms);
   ASSERT_EQ(r.count<SwapGovernment>(), 0U);
-  EXPECT_EQ(r.election->next_look(r.now), std::min(r.now + kTick, voted + kTurn));
+  EXPECT_EQ(r.election->next_look(r.now), std::min(r.now + kTick, voted + kTurnThere));
+}
+
+// p0 would go before p1, is there, and its vote is on its way: two that swap at once would refuse each other.
+TEST(Election, who_would_go_first_and_is_there_is_waited_for) {
+  for (const bool comes : {true, false}) {
+    Rig r;
+    r.read(r.government(5, 0), 7);
+    r.pass(100ms);
+    r.read(r.government(5, 0), 7);
+    const auto asked = r.take<Seal>();
+    ASSERT_TRUE(asked) << r.election->doing();
+    r.step(Sealed{{6}, LogToken{{5}, {100}}});
+    r.votes({r.vote(3, {{5}, {100}})});
+    r.pass(kFirstVote - 50ms);
+    EXPECT_EQ(r.count<SwapGovernment>(), 0U) << r.election->doing();
+    if (comes) r.votes({r.vote(1, {{5}, {100}})});
+    r.pass(kTurn);
+    EXPECT_EQ(r.count<SwapGovernment>(), comes ? 0U : 1U) << r.election->doing();
+  }
+}
+
+// Once a majority is known no vote more is of use, until somebody should have acted on it.
+TEST(Election, who_knows_of_a_majority_reads_no_votes_meanwhile) {
+  Rig r;
+  r.follow();
+  r.seal();
+  EXPECT_TRUE(r.election->wants_votes(r.now));
+  r.votes({r.vote(3, {{5}, {101}})});
+  EXPECT_FALSE(r.election->wants_votes(r.now));
+  r.pass(kTurnThere - 50ms);
+  EXPECT_EQ(r.count<ReadVotes>(), 0U);
 }
 
 // That a leader fell silent is told once, and who stood still does not count that against it.
@@ -641,10 +673,20 @@ TEST(Election, the_second_acts_when_the_first_has_not_within_its_turn) {
   r.votes({r.vote(3, {{5}, {101}})});
   EXPECT_EQ(r.count<SwapGovernment>(), 0U);  // p2 is better, and has votes of two
   r.votes({r.vote(3, {{5}, {101}}), r.vote(1, {{5}, {100}})});
-  r.pass(250ms);
+  r.pass(kTurnThere);  // p2 is heard, and has much to do, perhaps
   r.votes({r.vote(3, {{5}, {101}}), r.vote(1, {{5}, {100}})});
   EXPECT_EQ(r.count<SwapGovernment>(), 0U);
-  r.pass(500ms);  // the third: p0 has the lower slot
+  r.pass(kTurn);  // the third: p0 has the lower slot, and is not heard
+  EXPECT_EQ(r.count<SwapGovernment>(), 1U);
+}
+
+TEST(Election, the_second_waits_no_longer_for_a_first_that_is_gone) {
+  Rig r(5);
+  r.follow();
+  r.seal();
+  r.votes({r.vote(3, {{5}, {101}}), r.vote(4, {{5}, {90}}), r.vote(5, {{5}, {90}})});
+  r.silent.insert("p2");
+  r.pass(kHeardLately + 100ms);
   EXPECT_EQ(r.count<SwapGovernment>(), 1U);
 }
 
@@ -986,7 +1028,7 @@ TEST(Election, only_the_successor_of_a_hand_over_seals_at_once) {
   // Its own slot is lower, and yet the successor goes first.
   other.votes({other.vote(3, {{5}, {100}})});
   EXPECT_EQ(other.count<SwapGovernment>(), 0U);
-  other.pass(400ms);
+  other.pass(kTurnThere);
   EXPECT_EQ(other.count<SwapGovernment>(), 1U);
 }
 
