@@ -192,5 +192,31 @@ TEST_F(QuorumMembers, sim_s20_who_is_replaced_votes_until_there_is_another) {
   EXPECT_TRUE(sent(*leader, put("k9", "by the leader and the new one")).has_value());
 }
 
+// A replacement is cancelled while the copy is being made that it asks for, and asked for once more at once: of one
+// partition two are wanted on a server, one after the other, and the second waits for the end of the first.
+TEST_F(QuorumMembers, what_is_asked_for_anew_while_it_is_being_made_waits_for_that) {
+  auto [stays, leaves] = followers();
+  ASSERT_TRUE(sent(*leader, put("k9", "old")).has_value());
+  const auto usual = world.times;
+  world.times.task_min = world.times.task_max = 400ms;
+  const auto first = world.replace(0, leaves->id, spare().id, false);
+  ASSERT_FALSE(first.none());
+  const auto asked = [&] { return model::find_assignment(world.partition(0), spare().id); };
+  world.scheduler.run_for(100ms);
+  ASSERT_NE(asked(), nullptr);
+  const auto before = asked()->id;
+  world.cancel(first);
+  ASSERT_TRUE(world.wait([&] { return asked() == nullptr; }, 5s)) << world.describe();
+  const auto second = world.replace(0, leaves->id, spare().id, false);
+  ASSERT_FALSE(second.none());
+  ASSERT_NE(asked()->id, before);
+  world.scheduler.run_for(200ms);
+  world.times = usual;
+  ASSERT_TRUE(world.wait([&] { return replaced(); }, 10s)) << world.describe();
+  EXPECT_TRUE(sent(*leader, put("k9", "with the new one")).has_value());
+  world.kill(*stays);
+  EXPECT_TRUE(sent(*leader, put("k9", "by the leader and the new one")).has_value());
+}
+
 }  // namespace
 }  // namespace cantle::sim
