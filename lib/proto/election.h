@@ -66,13 +66,12 @@ namespace cantle::proto {
 
 namespace election {
 
-constexpr base::Duration kTick = std::chrono::milliseconds(250);  // at most between two looks while it is not calm
-constexpr base::Duration kCalmTick = std::chrono::seconds(1);     // and while it leads or follows
-constexpr base::Duration kRungCalm = std::chrono::seconds(2);     // within which one that is calm looks for whom
-constexpr base::Duration kTurn = std::chrono::milliseconds(300);  // between one candidate and the next
-constexpr base::Duration kTurnThere = 3 * kTurn;                  // if the one is heard: it has much to do, perhaps
-constexpr base::Duration kSealTurn =
-    std::chrono::milliseconds(2);                 // between the first voter's seal, and the next one's
+constexpr base::Duration kTick = std::chrono::milliseconds(250);    // at most between two looks while it is not calm
+constexpr base::Duration kCalmTick = std::chrono::seconds(1);       // and while it leads or follows
+constexpr base::Duration kRungCalm = std::chrono::seconds(2);       // within which one that is calm looks for whom
+constexpr base::Duration kTurn = std::chrono::milliseconds(300);    // between one candidate and the next
+constexpr base::Duration kSealTurn = std::chrono::milliseconds(2);  // likewise, when they seal
+constexpr base::Duration kTurnThere = 3 * kTurn;                    // if the one is heard: it has much to do, perhaps
 constexpr base::Duration kFirstVote = kTurn / 2;  // for the vote of one that would go first, and is there
 constexpr base::Duration kHeardLately = 3 * beacon::kBeaconEvery;
 constexpr base::Duration kBorrowEvery = std::chrono::milliseconds(100);
