@@ -71,6 +71,39 @@ TEST(Beacons, go_to_every_peer_ten_times_a_second) {
   EXPECT_GE(sent, 99U);
 }
 
+// S7: a has not heard that b promised more, and b's copy went with that promise. a must not take b's answers for
+// grants.
+TEST(Beacons, s7_what_was_promised_with_a_copy_that_is_gone_is_refused_as_before) {
+  Pair w;
+  w.obey({3});
+  w.exchange();
+  EXPECT_GT(w.lease({3}), w.now);
+  w.b.set_floor(kP, {4});
+  w.b.forget(kP);
+  const auto reply = w.answer(w.send());
+  EXPECT_EQ(reply.refused, (std::vector<model::PartitionEpoch>{{kP, {4}}}));
+  w.a.answered(w.at(), reply);
+  w.pass(beacon::kPromise);
+  w.exchange();
+  EXPECT_LE(w.lease({3}), w.now);
+}
+
+// What is refused is known as it comes to be: by a floor that rises, by an epoch that is accepted, by a release.
+TEST(Beacons, refusals_come_and_go_with_what_is_accepted) {
+  Pair w;
+  const auto refused = [&] { return w.answer(w.send()).refused.size(); };
+  w.b.set_floor(kP, {5});
+  EXPECT_EQ(refused(), 0U);  // a was accepted nowhere
+  EXPECT_TRUE(w.b.accept({"a"}, {10}, kP, {4}));
+  EXPECT_EQ(refused(), 1U);
+  EXPECT_TRUE(w.b.accept({"a"}, {10}, kP, {5}));
+  EXPECT_EQ(refused(), 0U);
+  w.b.set_floor(kP, {7});
+  EXPECT_EQ(refused(), 1U);
+  w.b.released(w.at(), {"a"}, {10}, {kP, {5}, {}});
+  EXPECT_EQ(refused(), 0U);
+}
+
 TEST(Beacons, a_lease_is_counted_from_the_sending_less_drift) {
   Pair w;
   w.obey({3});
