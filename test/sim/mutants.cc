@@ -113,8 +113,6 @@ constexpr Mutant kMutants[] = {
      "METADATA forgets what ended here while nothing but one block of the journal says what became of it (R16)"},
     {"disk_watched_at_looks_alone", "QuorumFailover.sim_s26_a_disk_that_was_idle_for_long_does_not_stand_still",
      "a disk is taken for one that stands still since it was last seen idle (S26)"},
-    {"made_beside_one_that_is_being_made", "quorum_everything",
-     "of one partition two copies are made at once on a server"},
     {"what_was_not_made_stays", "quorum_splits_and_moves",
      "a copy that could not be made, and is wanted no more, is in the way of those that come of its partition"},
     {"aside_for_what_went_elsewhere",
