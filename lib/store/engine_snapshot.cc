@@ -13,7 +13,6 @@ namespace cantle::store {
 
 using base::Code;
 using base::ok;
-using model::LogPoint;
 using model::QuorumSnapshotPart;
 using model::SnapshotPlace;
 

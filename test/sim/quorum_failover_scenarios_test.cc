@@ -132,7 +132,8 @@ TEST_F(QuorumFailover, sim_s11_who_has_sealed_takes_no_late_write) {
   ASSERT_TRUE(world.wait([&] { return end_of(*leader) > before; }, 100ms));
   auto [a, b] = followers();
   // Both have promised; nobody has been elected yet, perhaps.
-  ASSERT_TRUE(world.wait([&] { return promised(*a) > promised(*leader) && promised(*b) > promised(*leader); }, 5s));
+  ASSERT_TRUE(world.wait(
+      [&, a = a, b = b] { return promised(*a) > promised(*leader) && promised(*b) > promised(*leader); }, 5s));
   world.network.heal();
   auto* next = any_leader();
   ASSERT_NE(next, nullptr);
@@ -147,7 +148,8 @@ TEST_F(QuorumFailover, sim_s11_who_has_sealed_takes_no_late_write) {
 TEST_F(QuorumFailover, sim_s14_copies_of_an_older_epoch_do_not_count_before_the_epoch_start) {
   ASSERT_TRUE(sent(*leader, put("k9", "old")).has_value());
   auto [a, b] = followers();
-  ASSERT_TRUE(world.wait([&] { return end_of(*a) == end_of(*leader) && end_of(*b) == end_of(*leader); }, 1s));
+  ASSERT_TRUE(
+      world.wait([&, a = a, b = b] { return end_of(*a) == end_of(*leader) && end_of(*b) == end_of(*leader); }, 1s));
   cut_off(*leader);
   Answer answer;
   const auto before = end_of(*leader);
@@ -199,7 +201,7 @@ TEST_F(QuorumFailover, sim_s15_whoever_is_promoted_brings_the_survivors_to_one_l
   Answer answer;
   const auto before = end_of(*with);
   send(*leader, put("k9", "x"), &answer);
-  ASSERT_TRUE(world.wait([&] { return end_of(*with) > before; }, 500ms));
+  ASSERT_TRUE(world.wait([&, with = with] { return end_of(*with) > before; }, 500ms));
   world.kill(*leader);
   world.network.heal();
   auto* next = any_leader();
@@ -207,7 +209,8 @@ TEST_F(QuorumFailover, sim_s15_whoever_is_promoted_brings_the_survivors_to_one_l
   EXPECT_EQ(read(*next, "k9"), "x");
   // By what the log says: a read plans something itself.
   const auto visible = [&](const QuorumHost& h) { return h.node->engine().quorum_log(world.partition_id(0))->visible; };
-  ASSERT_TRUE(world.wait([&] { return visible(*without) == end_of(*with); }, 5s)) << world.describe();
+  ASSERT_TRUE(world.wait([&, with = with, without = without] { return visible(*without) == end_of(*with); }, 5s))
+      << world.describe();
   EXPECT_EQ(read(*without, "k9"), "x");
   EXPECT_EQ(end_of(*without), end_of(*with));
 }
@@ -244,7 +247,7 @@ TEST_F(QuorumFailover, sim_s18_the_one_without_the_write_is_not_promoted) {
   with->process.pause(3s);
   world.kill(*leader);
   world.network.heal();
-  EXPECT_FALSE(world.wait([&] { return world.leader(0) == without; }, 2500ms));
+  EXPECT_FALSE(world.wait([&, without = without] { return world.leader(0) == without; }, 2500ms));
   auto* next = any_leader();
   EXPECT_EQ(next, with);
   EXPECT_EQ(read(*next, "k9"), "on two");
@@ -317,7 +320,7 @@ TEST_F(QuorumFailover, sim_s34_votes_of_an_expired_session_are_cast_again) {
   world.kill(*leader);
   auto [a, b] = followers();
   const auto before = promised(*a);
-  ASSERT_TRUE(world.wait([&] { return promised(*a) > before || promised(*b) > before; }, 5s));
+  ASSERT_TRUE(world.wait([&, a = a, b = b] { return promised(*a) > before || promised(*b) > before; }, 5s));
   for (int i = 0; i < 4; ++i) {
     world.coord.expire(a->id.name);
     world.coord.expire(b->id.name);
@@ -443,7 +446,7 @@ TEST_F(QuorumFailover, sim_s65_a_full_disk_holds_up_nobody_else) {
   }
   a->medium.faults().bytes_max = 64 << 20;
   world.start(*a);
-  ASSERT_TRUE(world.wait([&] { return ready(*a) && end_of(*a) == end_of(*leader); }, 15s)) << world.describe();
+  ASSERT_TRUE(world.wait([&, a = a] { return ready(*a) && end_of(*a) == end_of(*leader); }, 15s)) << world.describe();
 }
 
 }  // namespace

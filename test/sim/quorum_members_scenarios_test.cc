@@ -5,8 +5,6 @@
 namespace cantle::sim {
 namespace {
 
-using base::Code;
-
 // p4 stands by.
 class QuorumMembers : public QuorumScenario {
  protected:
