@@ -1,6 +1,9 @@
 // The scenarios of design/scenarios.md, section B, one by one: each forces its schedule and looks for the wrong result.
 #include <gtest/gtest.h>
 
+#include <optional>
+#include <utility>
+
 #include "lib/coord/governments.h"
 #include "lib/meta/chores.h"
 #include "lib/meta/config_ops.h"
@@ -331,20 +334,20 @@ struct Voting {
 
 size_t count_below(MdWorld& w, const std::string& path) { return children_of(w.coord().tree(), path).size(); }
 
-// Votes end with their sessions, and leave the rings of the bell behind.
-void leave_votes_behind(MdWorld& w) {
+// Votes end with their sessions, and leave the rings of the bell behind. The voters are the caller's: the world has
+// plans of their processes for as long as it runs.
+using Voters = std::pair<std::optional<Voting>, std::optional<Voting>>;
+void leave_votes_behind(MdWorld& w, Voters& voters) {
   const auto region = w.chain().back()->partitions.begin()->region;
   const auto quorums = w.layout().quorums("1_t", region), bell = w.layout().bell("1_t");
-  Voting stays(w, "p1", region);
-  {
-    Voting goes(w, "p2", region);
-    for (uint64_t lsn : {5, 6, 7})
-      if (!goes.put(w, lsn)) return w.violation("no vote could be put");
-    if (!stays.put(w, 7)) return w.violation("no vote could be put");
-    goes.governments.reset();
-    goes.session.reset();
-    goes.process.kill();
-  }
+  auto& stays = voters.first.emplace(w, "p1", region);
+  auto& goes = voters.second.emplace(w, "p2", region);
+  for (uint64_t lsn : {5, 6, 7})
+    if (!goes.put(w, lsn)) return w.violation("no vote could be put");
+  if (!stays.put(w, 7)) return w.violation("no vote could be put");
+  goes.governments.reset();
+  goes.session.reset();
+  goes.process.kill();
   w.coord().expire("p2");
   w.scheduler().run_for(1s);
   if (count_below(w, bell) < 4) return w.violation("nothing was left behind");
@@ -360,10 +363,11 @@ TEST(SimMetadata, a_quorum_table_has_its_governments_whatever_goes_wrong_and_lea
     o.replication = model::Replication::quorum;
     o.partitions = seed % 4 == 0 ? meta::kRegionsAtOnce + 20 : 1 + seed % 3;
     MdWorld w(seed, o);
+    Voters voters;
     w.set_up();
     w.run(10s);
     w.finish();
-    if (w.violated().empty() && seed % 4 == 1) leave_votes_behind(w);  // long
+    if (w.violated().empty() && seed % 4 == 1) leave_votes_behind(w, voters);  // long
     if (w.violated().empty()) drop(w);
     return w.verdict();
   });
