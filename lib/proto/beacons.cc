@@ -20,11 +20,9 @@ constexpr Instant kForever{base::Duration::max()};
 template <class Map>
 bool raise(Map& map, const PartitionId& partition, Epoch epoch) {
   const auto [at, made] = map.try_emplace(partition, epoch);
-  if (made || epoch > at->second) {
-    at->second = epoch;
-    return true;
-  }
-  return false;
+  if (!made && epoch <= at->second) return false;
+  at->second = epoch;
+  return true;
 }
 }  // namespace
 

@@ -34,6 +34,12 @@ std::map<AssignmentId, Vote> counted(const model::Voters& voters, const std::vec
   return of;
 }
 
+bool has_voted(const Voter& voter, const std::vector<Vote>& votes, Epoch promise) {
+  return std::any_of(votes.begin(), votes.end(), [&](const Vote& v) {
+    return v.assignment == voter.assignment && (v.promise == promise || MUTANT("any_promise_counts"));
+  });
+}
+
 // Of equal voters the one with the lowest goes first.
 uint32_t turn_of(uint32_t slot, uint32_t first_slot) {
   return (slot + model::kVotersMax - first_slot) % model::kVotersMax;
@@ -629,11 +635,7 @@ void Election::act(Instant now, Effects& out) {
   std::erase_if(votes, [&](const Vote& v) { return v.assignment == self_.assignment; });
   votes.push_back(own_vote(now));
   const auto& voters = read_->government.voters;
-  const bool enough = model::majority_of(voters, [&](const Voter& voter) {
-    return std::any_of(votes.begin(), votes.end(), [&](const Vote& v) {
-      return v.assignment == voter.assignment && (v.promise == ballot_ || MUTANT("any_promise_counts"));
-    });
-  });
+  const bool enough = model::majority_of(voters, [&](const Voter& v) { return has_voted(v, votes, ballot_); });
   turn_at_.reset();
   if (!enough) {
     nobody_since_.reset();
@@ -672,10 +674,7 @@ bool Election::first_is_to_come(Instant now, const std::vector<Vote>& votes) con
   const auto first = first_slot(self_.partition, voters);
   const auto own = turn_of(own_voter()->slot, first);
   return std::any_of(voters.begin(), voters.end(), [&](const Voter& v) {
-    if (turn_of(v.slot, first) >= own) return false;
-    return heard_lately(now, v.server) && std::none_of(votes.begin(), votes.end(), [&](const Vote& vote) {
-             return vote.assignment == v.assignment && vote.promise == ballot_;
-           });
+    return turn_of(v.slot, first) < own && heard_lately(now, v.server) && !has_voted(v, votes, ballot_);
   });
 }
 

@@ -279,8 +279,6 @@ const Leader::PeerStatus* QuorumReplica::successor_of(const std::vector<Leader::
   return best;
 }
 
-// One voter at a time, and only one that has everything that is committed: from the moment of reform() on nothing is
-// committed, and no read answered, without a majority of either set (S61).
 // By the map, as far as this leader may act on it: whoever is to have a vote may be level at any time.
 bool QuorumReplica::reform_wanted() const {
   if (!leader_ || leader_->stopped() || !members_ || !election_.government()) return false;
@@ -292,6 +290,8 @@ bool QuorumReplica::reform_wanted() const {
          });
 }
 
+// One voter at a time, and only one that has everything that is committed: from the moment of reform() on nothing is
+// committed, and no read answered, without a majority of either set (S61).
 void QuorumReplica::reform_if_due(Instant now, Out& out) {
   auto* leader = leading();
   if (leader == nullptr || !leader->serving() || !members_ || !election_.may_reform()) return;
