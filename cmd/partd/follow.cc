@@ -222,6 +222,12 @@ void Service::ask_about_dropped() {
 
 void Service::perform(push::FetchMap& e) { hint(e.table, e.at_least); }
 
+void Service::perform(push::Index& e) {
+  engine_->drain([this, alive = alive_, table = e.table, txnseq = e.txnseq](const base::Status& s) {
+    if (*alive && s) input(push::Indexed{table, txnseq});
+  });
+}
+
 void Service::perform(push::PublishObserved& e) {
   tables_[e.table].observed_wanted = e.txnseq;
   publish_observed(e.table);

@@ -196,6 +196,7 @@ class Service {
   void perform(push::Drop& e);
   void perform(push::MarkAvailable& e);
   void perform(push::PublishObserved& e);
+  void perform(push::Index& e);
   void perform(push::MapShown& e);
   void perform(push::Remember& e);
   void remember();

@@ -93,6 +93,7 @@ struct Table {
   std::map<TxnSeq, std::shared_ptr<const model::Metadata>> maps;  // from the settled one on
   std::map<TxnSeq, uint32_t> under_way;  // appends, by the map they began under; divides and creations one below theirs
   TxnSeq settled, published;
+  TxnSeq indexing, indexed;  // what ended under this map or before is in the index: asked for, and done
   base::Instant fetch_next;
   TxnSeq fetch_at_least;
   std::optional<base::Instant> arrange_at;  // something failed: look at the copies again
@@ -198,6 +199,7 @@ struct PushServer::Impl {
   void on(const push::StoreState& in) { store = in; }
   void on(const push::VersionSeen& in) { hlc.observe(in.newest); }
   void on(const push::DrainAsked& in) { draining = in.on; }
+  void on(const push::Indexed& in);
   void on(const push::Tick& in);
 
   template <class E>
@@ -261,7 +263,9 @@ struct PushServer::Impl {
   model::TxnSeq hold_back(push::Table& t);
   void end_under_way(push::Table& t, model::TxnSeq tag);
   void settle(push::Table& t);
+  void publish(push::Table& t);
   bool wants_observed(const push::Table& t) const;
+  model::TxnSeq ended_here(const push::Table& t) const;
   void remember_seen(const push::Table& t);
   void remember();
 

@@ -1,3 +1,4 @@
+#include "lib/base/testing.h"
 #include "lib/proto/push_impl.h"
 
 namespace cantle::proto {
@@ -426,11 +427,37 @@ void PushServer::Impl::settle(Table& t) {
   t.settled = it->first;
   t.maps.erase(t.maps.begin(), it);
   remember_seen(t);
-  if (wants_observed(t)) {
-    t.published = t.settled;
-    emit(PublishObserved{t.name, t.settled});
-  }
+  publish(t);
   emit(MapShown{t.name, t.settled});
+}
+
+// Then what ended here may be forgotten. In the journal it is one block: should that be damaged when nobody knows any
+// more of whose log the children were made, the index has to (S62).
+void PushServer::Impl::publish(Table& t) {
+  if (!wants_observed(t)) return;
+  const TxnSeq at = ended_here(t);
+  if (at > t.indexed && !MUTANT("published_before_the_index")) {
+    if (at > std::exchange(t.indexing, std::max(t.indexing, at))) emit(Index{t.uuid, at});
+    return;
+  }
+  t.published = t.settled;
+  emit(PublishObserved{t.name, t.settled});
+}
+
+void PushServer::Impl::on(const Indexed& in) {
+  Table* t = table(in.table);
+  if (t == nullptr || in.txnseq <= t->indexed) return;
+  t->indexed = in.txnseq;
+  publish(*t);
+}
+
+// When the last of what the settled map says to have ended here did.
+TxnSeq PushServer::Impl::ended_here(const Table& t) const {
+  TxnSeq at;
+  for (const auto& e : t.maps.begin()->second->ended)
+    for (const auto& a : e.parent_assignments)
+      if (a.server == self.server) at = std::max(at, e.at);
+  return at;
 }
 
 bool PushServer::Impl::wants_observed(const Table& t) const {
@@ -447,10 +474,7 @@ bool PushServer::Impl::wants_observed(const Table& t) const {
     for (const auto& m : p.moves)
       if (mine && m.since > t.published) return true;
   }
-  for (const auto& e : map.ended)
-    for (const auto& a : e.parent_assignments)
-      if (a.server == self.server && e.at > t.published) return true;
-  return false;
+  return ended_here(t) > t.published;
 }
 
 // Of a table one of whose copies could not be made yet, the next start must not say that it is lost.

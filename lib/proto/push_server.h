@@ -24,7 +24,8 @@
 //   * A version is stamped once, above every version this server has seen (R33).
 //   * A message of an older life, to another tenure, or below min_txnseq changes nothing (S6, S25).
 //   * settled() moves past a map only when every append begun under an older one has ended, and every divide
-//     and creation that the map asks for is durable; observed is published only after that (S43).
+//     and creation that the map asks for is durable; observed is published only after that (S43),
+//     and once the index has what ended here (S62).
 //   * A copy is dropped only when the installed map says positively that it should not be here, or the table was
 //     dropped (S52, S54). A copy that the map does not explain is kept, serves nothing, and is told of.
 #pragma once

@@ -185,12 +185,16 @@ struct VersionSeen {
 struct DrainAsked {
   bool on = true;
 };
+struct Indexed {
+  model::TableUuid table;
+  model::TxnSeq txnseq;
+};  // as Index asked
 struct Tick {};
 
 using Input = std::variant<MapRead, LiveRead, LinkChanged, WriteAsked, Flush, Appended, SendAnswered, WriteArrived,
                            BulkArrived, ReceivedAppended, DeliveryTold, BulkEndArrived, BeaconArrived, EpochsAnswered,
                            Created, Divided, Merged, SetAsideDone, Dropped, DropAsked, PushedTo, StoreState,
-                           VersionSeen, DrainAsked, TableDropped, Tick>;
+                           VersionSeen, DrainAsked, Indexed, TableDropped, Tick>;
 
 // --- effects: what to do, in order -----------------------------------------------------------------
 // Encode the request's records with this version at the end of the batch's payload.
@@ -291,6 +295,10 @@ struct MarkWhole {
   model::PartitionId partition;
   model::AssignmentId assignment;
 };
+struct Index {
+  model::TableUuid table;
+  model::TxnSeq txnseq;
+};  // answered with Indexed, once the index has all that was called back before
 struct PublishObserved {
   std::string table;
   model::TxnSeq txnseq;
@@ -327,7 +335,7 @@ struct Exit {
 };  // status 78: wrong identity
 
 using Effect = std::variant<Gather, Append, Send, Forget, Reply, Forward, FetchMap, AppendReceived, Answer, Create,
-                            Divide, Merge, SetAside, Drop, MarkAvailable, MarkWhole, PublishObserved, MapShown,
+                            Divide, Merge, SetAside, Drop, MarkAvailable, MarkWhole, Index, PublishObserved, MapShown,
                             Remember, AskEpochs, SendBeacon, SetLive, ForgetLive, Say, Exit>;
 using Effects = std::vector<Effect>;
 

@@ -111,6 +111,8 @@ constexpr Mutant kMutants[] = {
     {"observed_before_the_index",
      "QuorumJournalSplitScenario.r16_a_divide_that_is_damaged_once_nobody_knows_the_parent",
      "METADATA forgets what ended here while nothing but one block of the journal says what became of it (R16)"},
+    {"published_before_the_index", "SimPush.s62_a_divide_that_is_damaged_once_nobody_knows_the_parent",
+     "the same of a push table (S62)"},
     {"disk_watched_at_looks_alone", "QuorumFailover.sim_s26_a_disk_that_was_idle_for_long_does_not_stand_still",
      "a disk is taken for one that stands still since it was last seen idle (S26)"},
     {"what_was_not_made_stays", "quorum_splits_and_moves",

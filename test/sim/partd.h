@@ -95,6 +95,7 @@ class PartdNode {
   void perform(proto::push::SetAside& e);
   void perform(proto::push::Drop& e);
   void perform(proto::push::MarkAvailable& e);
+  void perform(proto::push::Index& e);
   void perform(proto::push::PublishObserved& e);
   void perform(proto::push::MapShown& e);
   void perform(proto::push::Remember& e);

@@ -213,6 +213,12 @@ void PartdNode::perform(push::MarkAvailable& e) {
                         });
 }
 
+void PartdNode::perform(push::Index& e) {
+  engine_->drain([this, table = e.table, txnseq = e.txnseq](const base::Status& s) {
+    if (s) input(push::Indexed{table, txnseq});
+  });
+}
+
 void PartdNode::perform(push::PublishObserved& e) {
   observed_[e.table] = e.txnseq;
   publish_observed(e.table);

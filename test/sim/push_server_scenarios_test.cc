@@ -209,6 +209,27 @@ TEST(SimPush, s62_a_damaged_end_of_a_log_holds_up_nobody) {
   s.settle();
 }
 
+// S62: each server has said that it observed the split, METADATA has forgotten the parent, and the block is damaged
+// that made p1's parent the children's: what nobody explains any more is in the index.
+TEST(SimPush, s62_a_divide_that_is_damaged_once_nobody_knows_the_parent) {
+  Scenario s(6250, 3);
+  s.kill("p1");
+  s.world.cluster().engine.overlay_age = s.world.cluster().engine.checkpoint_interval = 20s;  // the index is behind
+  s.start("p1");
+  ASSERT_TRUE(s.world.come_to_rest(10s));
+  s.fill(10);
+  s.split("k005, where it is divided");
+  const auto forgotten = [&] { return s.map()->partitions.size() == 2 && s.map()->ended.empty(); };
+  ASSERT_TRUE(s.world.wait(forgotten, 30s));
+  s.kill("p1");
+  ASSERT_TRUE(s.world.host("p1").medium.flip_text("journal/0", "k005, where it is divided"));
+  s.world.checks().set_damage_expected(true);
+  s.start("p1");
+  s.run(1s);
+  for (size_t i = 0; i < 10; ++i) EXPECT_FALSE(s.held("p1", Scenario::name(i)).none()) << i;
+  s.settle();
+}
+
 // S62, of the next two: p1 alone has `key` besides p2 at most, has applied it, and its block in p1's journal is
 // damaged.
 void damage_what_is_applied(Scenario& s, const std::string& key) {

@@ -11,6 +11,11 @@ using test::DriverWorld;
 using test::PushRig;
 using namespace std::chrono_literals;
 
+template <class E>
+bool has(const push::Effects& effects) {
+  return std::any_of(effects.begin(), effects.end(), [](const auto& e) { return std::holds_alternative<E>(e); });
+}
+
 push::Held held_of(const DriverWorld& w, const model::Partition& p, const char* server) {
   return {p.id, model::find_assignment(p, ServerId{server})->id, p.region, w.map->table, p.interval, false, {10}};
 }
@@ -348,7 +353,7 @@ TEST(PushMap, divides_the_parent_when_the_split_is_final) {
   EXPECT_EQ(r.answer(id), "ok");
 }
 
-TEST(PushMap, the_end_is_observed_only_when_the_divide_is_durable) {
+TEST(PushMap, the_end_is_observed_only_when_the_index_has_the_divide) {
   DriverWorld w;
   push::Self self{ServerId{"p1"}, {1}, {1}, {}, false, {held_of(w, w.only(), "p1")}, {}, {}};
   const auto attempt = w.split();
@@ -358,13 +363,18 @@ TEST(PushMap, the_end_is_observed_only_when_the_divide_is_durable) {
   PushServer server(self);
   const push::Now now{base::Instant{1s}, 1'700'000'000'000};
   const auto effects = server.step(now, push::MapRead{"t", w.map});  // it was away through the whole split
-  EXPECT_TRUE(
-      std::any_of(effects.begin(), effects.end(), [](auto& e) { return std::holds_alternative<push::Divide>(e); }));
-  EXPECT_FALSE(std::any_of(effects.begin(), effects.end(),
-                           [](auto& e) { return std::holds_alternative<push::PublishObserved>(e); }));
-  const auto after = server.step(now, push::Divided{parent.id, base::ok()});
-  EXPECT_TRUE(std::any_of(after.begin(), after.end(),
-                          [](auto& e) { return std::holds_alternative<push::PublishObserved>(e); }));
+  EXPECT_TRUE(has<push::Divide>(effects));
+  EXPECT_FALSE(has<push::Index>(effects) || has<push::PublishObserved>(effects));
+  const auto durable = server.step(now, push::Divided{parent.id, base::ok()});
+  EXPECT_TRUE(has<push::Index>(durable));
+  EXPECT_FALSE(has<push::PublishObserved>(durable));
+  w.must(model::ops::SetOption{"read_level", "majority"});
+  const auto meanwhile = server.step(now, push::MapRead{"t", w.map});
+  EXPECT_TRUE(has<push::MapShown>(meanwhile));
+  EXPECT_FALSE(has<push::Index>(meanwhile) || has<push::PublishObserved>(meanwhile));  // was asked for
+  const push::Indexed indexed{w.map->table, w.map->ended.at(0).at};
+  EXPECT_TRUE(has<push::PublishObserved>(server.step(now, indexed)));
+  EXPECT_FALSE(has<push::PublishObserved>(server.step(now, indexed)));
 }
 
 TEST(PushMap, through_two_splits_it_was_away_for_it_divides_step_by_step) {

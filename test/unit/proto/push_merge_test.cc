@@ -62,7 +62,7 @@ TEST(PushMerge, it_is_observed_when_it_begins_and_writes_go_on_as_before) {
   EXPECT_EQ(r.answer(id), "ok");
 }
 
-TEST(PushMerge, both_become_one_when_it_is_final_and_that_is_observed_when_it_is_durable) {
+TEST(PushMerge, both_become_one_when_it_is_final_and_that_is_observed) {
   Two w;
   PushRig r(w, "p1", w.self());
   r.install();
@@ -82,7 +82,7 @@ TEST(PushMerge, both_become_one_when_it_is_final_and_that_is_observed_when_it_is
   EXPECT_EQ(r.server.held().at(0).interval, (model::Interval{}));
 }
 
-TEST(PushMerge, its_end_is_not_observed_before_it_is_durable) {
+TEST(PushMerge, its_end_is_not_observed_before_the_index_has_it) {
   Two w;
   w.merge();
   w.finalize();
@@ -97,7 +97,8 @@ TEST(PushMerge, its_end_is_not_observed_before_it_is_durable) {
                        [](auto& e) { return std::holds_alternative<push::PublishObserved>(e); });
   };
   EXPECT_FALSE(observed(server.step(now, push::MapRead{"t", w.map})));  // it was away through all of it
-  EXPECT_TRUE(observed(server.step(now, push::Merged{w.only().id, base::ok()})));
+  EXPECT_FALSE(observed(server.step(now, push::Merged{w.only().id, base::ok()})));
+  EXPECT_TRUE(observed(server.step(now, push::Indexed{w.map->table, w.map->ended.at(0).at})));
 }
 
 // A write to either that was under way is counted on the target: what was confirmed by their tenures stays confirmed.

@@ -206,6 +206,7 @@ class PushRig {
     for (auto& e : effects) {
       log.push_back(e);
       if (auto* create = std::get_if<push::Create>(&e)) feed(push::Created{create->copy.partition, base::ok()});
+      if (auto* index = std::get_if<push::Index>(&e)) feed(push::Indexed{index->table, index->txnseq});
       if (auto* divide = std::get_if<push::Divide>(&e)) {
         lsn[divide->low.partition] = lsn[divide->high.partition] = lsn[divide->parent];
         feed(push::Divided{divide->parent, base::ok()});
