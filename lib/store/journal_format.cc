@@ -13,6 +13,8 @@ using base::Code;
 using base::fail;
 
 constexpr size_t kWindow = size_t{1} << 20;
+// Often one block is wanted of a log whose next one lies far off: what is read at once grows while it is read on.
+constexpr size_t kFirstWindow = size_t{16} << 10;
 constexpr size_t kSparseWindow = size_t{4} << 10;
 
 struct Raw {
@@ -77,7 +79,7 @@ base::Result<Frame> decode_frame(std::string_view bytes, uint64_t segment, uint6
 }
 
 SegmentScanner::SegmentScanner(File& file, uint64_t segment, uint64_t offset, uint64_t limit)
-    : file_(file), segment_(segment), offset_(offset), limit_(limit) {
+    : file_(file), segment_(segment), offset_(offset), limit_(limit), ahead_(kFirstWindow) {
   window_.segment = segment;
 }
 
@@ -91,7 +93,8 @@ base::Result<std::string_view> SegmentScanner::window(uint64_t offset, size_t si
   auto& w = window_;
   const bool held = offset >= w.offset && offset + size <= w.offset + w.size;
   if (!held) {
-    const size_t wish = std::max(size, sparse_ ? kSparseWindow : kWindow);
+    const size_t wish = std::max(size, sparse_ ? kSparseWindow : ahead_);
+    ahead_ = std::min(ahead_ * 4, kWindow);
     const auto want = static_cast<size_t>(std::min<uint64_t>(wish, limit_ > offset ? limit_ - offset : 0));
     if (w.bytes.size() < want) w.bytes.resize(want);
     // What is held of it already, as of a frame that began in the last window, is not read twice.

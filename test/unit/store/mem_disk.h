@@ -25,7 +25,7 @@ class MemDisk final : public Disk {
   std::function<base::Status(std::string_view path)> on_sync = [](std::string_view) { return base::ok(); };
   std::function<base::Status(std::string_view path)> on_write = [](std::string_view) { return base::ok(); };
   Space free_space{uint64_t{100} << 30, uint64_t{50} << 30};
-  uint64_t syncs = 0;
+  uint64_t syncs = 0, read_bytes = 0;
 
   // Power goes: of each file the synced bytes stay, and of what was written since, a random part of its 512-byte
   // sectors if `random` is given, else nothing.
@@ -133,6 +133,7 @@ class MemDisk final : public Disk {
       if (offset >= node->now.size()) return size_t{0};
       const size_t n = std::min<size_t>(size, node->now.size() - static_cast<size_t>(offset));
       std::memcpy(to, node->now.data() + offset, n);
+      disk.read_bytes += n;
       return n;
     }
     base::Status sync() override {

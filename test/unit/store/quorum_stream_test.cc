@@ -15,7 +15,9 @@ struct Streamed {
 
 class Streams : public QuorumStore {
  public:
-  Streams() {
+  explicit Streams(uint64_t segment_bytes = 64 << 10) {
+    config.segment_bytes = segment_bytes;
+    config.overlay_bytes = 4 * segment_bytes;
     EXPECT_TRUE(open());
     EXPECT_TRUE(create_quorum(1, 1));
   }
@@ -66,6 +68,19 @@ TEST(QuorumStream, gives_what_read_log_gives) {
         EXPECT_EQ(got->blocks[i].payload, wanted[i].payload);
       }
     }
+}
+
+// Where thousands of logs lie in one journal, thousands of replicas are sent a block or two.
+TEST(QuorumStream, for_one_block_little_is_read) {
+  Streams s(uint64_t{8} << 20);
+  s.fill(6000);
+  const auto read = [&](uint64_t from, size_t bytes) {
+    const uint64_t before = s.disk.read_bytes;
+    EXPECT_FALSE(s.stream(from, bytes)->blocks.empty());
+    return s.disk.read_bytes - before;
+  };
+  EXPECT_LE(read(1, 1), uint64_t{32} << 10);
+  EXPECT_LE(read(1, size_t{1} << 20), uint64_t{4} << 20);
 }
 
 TEST(QuorumStream, gives_nothing_behind_the_end_and_what_is_not_durable_yet) {
