@@ -45,8 +45,8 @@ QuorumTables::QuorumTables(Self self) : self_(std::move(self)) {
     Copy copy;
     copy.held = held;
     copy.held.whole = held.whole || !held.aside;  // the store knows of what is live
-    if (!held.aside) live_[held.partition] = held.assignment;
-    copies_.emplace(held.assignment, std::move(copy));
+    auto& there = copies_.emplace(held.assignment, std::move(copy)).first->second;
+    if (!held.aside) live_[held.partition] = &there;
   }
 }
 
@@ -54,7 +54,7 @@ QuorumTables::~QuorumTables() = default;
 
 QuorumTables::Copy* QuorumTables::live(const model::PartitionId& partition) {
   const auto it = live_.find(partition);
-  return it == live_.end() ? nullptr : &copies_.at(it->second);
+  return it == live_.end() ? nullptr : it->second;
 }
 const QuorumTables::Copy* QuorumTables::live(const model::PartitionId& partition) const {
   return const_cast<QuorumTables*>(this)->live(partition);
@@ -130,8 +130,7 @@ void QuorumTables::arrange(Table& t, bool first, Out& out) {
       copy.creating = true;
       ++t.creating;
       copy.empty = !p.parent.none() && !a->source.none();
-      live_[p.id] = a->id;
-      here = &copies_.emplace(a->id, std::move(copy)).first->second;
+      here = live_[p.id] = &copies_.emplace(a->id, std::move(copy)).first->second;
       out.emplace_back(Create{here->held, t.name});
     }
     if (!here->creating) begin(*here, out);
@@ -365,8 +364,7 @@ void QuorumTables::inherit(const Child& child, const Copy& parent, model::Interv
   if (child.assignment.none()) return;
   Copy c;
   c.held = {child.partition, child.assignment, child.region, parent.held.table, std::move(interval), false};
-  live_[child.partition] = child.assignment;
-  copies_.insert_or_assign(child.assignment, std::move(c));
+  live_[child.partition] = &copies_.insert_or_assign(child.assignment, std::move(c)).first->second;
 }
 
 QuorumTables::Out QuorumTables::divided(Instant now, const model::PartitionId& partition, const base::Status& status) {
@@ -552,8 +550,7 @@ void QuorumTables::drop(Copy& c, std::string why, Out& out) {
   c.ending = c.merging = false;
   c.dropping = true;
   c.why = std::move(why);
-  if (const auto it = live_.find(c.held.partition); it != live_.end() && it->second == c.held.assignment)
-    live_.erase(it);
+  if (const auto it = live_.find(c.held.partition); it != live_.end() && it->second == &c) live_.erase(it);
   out.emplace_back(Drop{c.held.partition, c.held.assignment, c.why});
 }
 

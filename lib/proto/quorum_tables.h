@@ -41,6 +41,7 @@
 #include <set>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <variant>
 #include <vector>
 
@@ -178,6 +179,8 @@ class QuorumTables {
  public:
   using Out = quorum_tables::Effects;
   explicit QuorumTables(quorum_tables::Self self);
+  QuorumTables(const QuorumTables&) = delete;
+  QuorumTables& operator=(const QuorumTables&) = delete;
   ~QuorumTables();
 
   Out map_read(base::Instant now, const std::string& name, std::shared_ptr<const model::Metadata> map);
@@ -286,7 +289,7 @@ class QuorumTables {
   std::map<model::TableUuid, Table> tables_;
   std::map<std::string, model::TableUuid, std::less<>> by_name_;
   std::map<model::AssignmentId, Copy> copies_;
-  std::map<model::PartitionId, model::AssignmentId> live_;
+  std::unordered_map<model::PartitionId, Copy*> live_;  // into copies_
   bool any_failed_ = false;
   // Asked at each turn, found anew after something came.
   void changed() { partners_.reset(), lagging_.reset(); }

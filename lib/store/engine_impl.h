@@ -18,6 +18,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "lib/store/apply.h"
@@ -366,7 +367,7 @@ struct Engine::Impl {
 
   std::shared_ptr<Index> index;
   std::unique_ptr<Journal> journal;
-  std::map<model::PartitionId, std::shared_ptr<Log>> live;
+  std::unordered_map<model::PartitionId, std::shared_ptr<Log>> live;
   std::map<TenureId, TenureRow> others;                               // aside, trash, ended
   std::map<model::ExtentId, ExtentRow> extents;                       // as of the last apply
   std::vector<std::pair<std::shared_ptr<TenureRow>, Done>> creating;  // of this turn
