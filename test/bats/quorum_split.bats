@@ -114,10 +114,10 @@ is_kept() { [ "$(says kept)" = 1 ]; }
 said() { grep -hE "^<[0-9]>[^ ]+ $1 " "$CLUSTER_DIR"/run/p?.log; }
 reports_a_cut() { zkctl cat distribution/1_q/regions/1/government | grep -q '^cut:'; }
 
-# The one that would end the split dies with its FINALIZE_SPLIT on the way to the coordination service, and the cut in the
-# log. Nobody else drives it before the session of the dead one is over: the leader has it aborted by another metadata
-# server, takes the cut back, and what waited is written.
-@test "a split that nobody ends is aborted by the leader, which takes the cut back" {
+# The one that would end the split dies, or hangs, with its FINALIZE_SPLIT on the way to the coordination service, and the
+# cut in the log. Nobody else drives it before the session of that one is over: the leader has it aborted by another
+# metadata server, takes the cut back, and what waited is written.
+nobody_ends_it() { # SIGNAL, to the one that drives it
   [ -f /usr/share/java/zookeeper.jar ] || skip "no ZooKeeper (libzookeeper-java)"
   COORD=zk cluster_up --servers 3 --mdservers 3
   zkctl table create q --keyspace range --replication quorum --replicas 3 >/dev/null
@@ -129,9 +129,8 @@ reports_a_cut() { zkctl cat distribution/1_q/regions/1/government | grep -q '^cu
   says keep multi 2
   run -0 splitter split q 1 --at "$(middle)" --no-wait
   wait_for 20 is_kept
-  local driver
-  driver=$(basename "$(grep -l ' driving ' "$CLUSTER_DIR"/run/m?.log)" .log)
-  server kill "$driver"
+  DRIVER=$(basename "$(grep -l ' driving ' "$CLUSTER_DIR"/run/m?.log)" .log)
+  server kill "$DRIVER" --signal "$1"
   wait_for 20 said "cut"
   wait_for 30 said "abort-split"
   wait_for 30 said "uncut"
@@ -140,8 +139,24 @@ reports_a_cut() { zkctl cat distribution/1_q/regions/1/government | grep -q '^cu
   wait_for 30 no_splits
   assert_equal "$(partc route q -o name | wc -l)" 1
   run ! reports_a_cut
+}
+@test "a split that nobody ends is aborted by the leader, which takes the cut back" {
+  nobody_ends_it KILL
   # Nothing is in the way of the next one.
   run -0 splitter split q 1 --at "$(middle)"
+  run -0 partc verify q --timeout 60s
+  wait_for 30 clean
+}
+
+# It takes connections and answers none, and when it goes on it goes on with what it had begun.
+@test "a split whose driver hangs is aborted by the leader, and is not ended afterwards" {
+  nobody_ends_it STOP
+  says release
+  server kill "$DRIVER" --signal CONT
+  run -0 splitter split q 1 --at "$(middle)"
+  wait_for 30 no_splits
+  assert_equal "$(partc route q -o name | wc -l)" 2
+  sum_is_exact 4000
   run -0 partc verify q --timeout 60s
   wait_for 30 clean
 }
