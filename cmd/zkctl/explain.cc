@@ -244,17 +244,6 @@ base::Result<int> tell_partition(Tool& tool, const Found& found, const std::stri
   return story.print(tool.format());
 }
 
-base::Result<std::vector<MapPtr>> maps_of(Tool& tool, base::Duration timeout) {
-  std::vector<MapPtr> maps;
-  TRY_ASSIGN(const auto tables, tool.tables());
-  for (const auto& t : tables) {
-    if (!t.config || t.config->dropped) continue;
-    TRY_ASSIGN(auto map, tool.map(t.name, timeout));
-    maps.push_back(std::move(map));
-  }
-  return maps;
-}
-
 // An attempt of which both partitions have ended, or are known of at least in part.
 int tell_merged(Tool& tool, const model::Metadata& map, const model::EndedPartition& e) {
   std::string regions;
@@ -282,7 +271,7 @@ base::Result<int> tell_attempt(Tool& tool, const model::AttemptId& attempt, base
     if (p) tell_what_it_makes(story, *p, world);
     return story.print(tool.format());
   }
-  TRY_ASSIGN(const auto maps, maps_of(tool, timeout));
+  TRY_ASSIGN(const auto maps, tool.maps(timeout));
   for (const auto& map : maps)
     for (const auto& e : map->ended) {
       if (e.attempt != attempt) continue;
@@ -449,7 +438,7 @@ base::Result<int> explain_word(Tool& tool, std::string word, base::Duration time
   if (word.starts_with("op-") && word.size() == 35) word = word.substr(3);
   if (word.size() == 32) {
     if (const auto id = model::parse_id<model::PartitionId>(word)) {
-      TRY_ASSIGN(const auto maps, maps_of(tool, timeout));
+      TRY_ASSIGN(const auto maps, tool.maps(timeout));
       for (const auto& map : maps) {
         if (const auto* p = map->find(*id)) return tell_partition(tool, {map, p}, "", timeout);
         for (const auto& e : map->ended)

@@ -83,17 +83,6 @@ std::vector<Holding> holdings(const std::vector<MapPtr>& maps, const ServerId& s
   return list;
 }
 
-base::Result<std::vector<MapPtr>> all_maps(Tool& tool, base::Duration timeout) {
-  std::vector<MapPtr> maps;
-  TRY_ASSIGN(const auto tables, tool.tables());
-  for (const auto& t : tables) {
-    if (!t.config || t.config->dropped) continue;
-    TRY_ASSIGN(auto map, tool.map(t.name, timeout));
-    maps.push_back(std::move(map));
-  }
-  return maps;
-}
-
 }  // namespace
 
 base::Result<int> node_show(Tool& tool, const NodeFlags& flags) {
@@ -102,7 +91,7 @@ base::Result<int> node_show(Tool& tool, const NodeFlags& flags) {
   const auto it = nodes.find(ServerId{flags.id});
   if (it == nodes.end()) return fail(Code::not_found, "no server " + flags.id + " is known");
   const auto& n = it->second;
-  TRY_ASSIGN(const auto maps, all_maps(tool, timeout));
+  TRY_ASSIGN(const auto maps, tool.maps(timeout));
   const auto held = holdings(maps, n.id);
   if (tool.format() == daemon::Format::json) {
     daemon::Json j;

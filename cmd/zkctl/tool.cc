@@ -145,6 +145,17 @@ base::Result<client::MdClient::MapPtr> Tool::map(const std::string& table, base:
       loop_, timeout + std::chrono::seconds(1), [&](auto done) { client->get(table, {}, timeout, std::move(done)); });
 }
 
+base::Result<std::vector<client::MdClient::MapPtr>> Tool::maps(base::Duration timeout) {
+  std::vector<client::MdClient::MapPtr> all;
+  TRY_ASSIGN(const auto list, tables());
+  for (const auto& t : list) {
+    if (!t.config || t.config->dropped) continue;
+    TRY_ASSIGN(auto one, map(t.name, timeout));
+    all.push_back(std::move(one));
+  }
+  return all;
+}
+
 base::Result<model::MdChangeReply> Tool::change(client::ChangeSpec spec, base::Duration timeout) {
   TRY_ASSIGN(auto* client, md());
   return client::wait_for<model::MdChangeReply>(loop_, timeout + std::chrono::seconds(1), [&](auto done) {

@@ -67,6 +67,8 @@ class Tool {
   base::Result<TableEntry> table(const std::string& name);  // no_such_table
   base::Result<std::map<model::ServerId, NodeEntry>> nodes();
   base::Result<client::MdClient::MapPtr> map(const std::string& table, base::Duration timeout);
+  // Of every table that is not dropped.
+  base::Result<std::vector<client::MdClient::MapPtr>> maps(base::Duration timeout);
   base::Result<model::MdChangeReply> change(client::ChangeSpec spec, base::Duration timeout);
   // What that server answers to a request.
   base::Result<std::string> ask(const model::ServerId& server, std::string_view method, const std::string& params,

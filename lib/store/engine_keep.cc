@@ -286,17 +286,7 @@ void Engine::Impl::expire_trash(bool all) {
     auto task = [id = id, changed](WriteTxn& txn) -> base::Status {
       TRY_ASSIGN(auto found, read_tenure(txn, id));
       if (!found || found->state != RowState::trash) return ok();
-      for (const auto& part : found->parts) {
-        TRY_ASSIGN(auto extent, read_extent(txn, part.extent));
-        for (auto& piece : extent.pieces)
-          if (part.interval.contains(piece.interval) && piece.partition == id.partition &&
-              piece.assignment == id.assignment) {
-            piece.partition = {};
-            piece.assignment = {};
-          }
-        TRY(write_extent(txn, part.extent, extent));
-        (*changed)[part.extent] = std::move(extent);
-      }
+      TRY(leave_parts(txn, *found, *changed));
       if (found->refill) {
         TRY(free_extent(txn, found->refill->extent));
         TRY_ASSIGN((*changed)[found->refill->extent], read_extent(txn, found->refill->extent));

@@ -342,17 +342,7 @@ void Engine::Impl::install_now(const std::shared_ptr<Log>& log, Done done) {
           return base::fail(Code::not_found, "no such copy on this server");
         *row = std::move(*found);
         const auto refill = *std::exchange(row->refill, std::nullopt);
-        for (const auto& part : row->parts) {
-          TRY_ASSIGN(auto extent, read_extent(txn, part.extent));
-          for (auto& piece : extent.pieces)
-            if (part.interval.contains(piece.interval) && piece.partition == id.partition &&
-                piece.assignment == id.assignment) {
-              piece.partition = {};
-              piece.assignment = {};
-            }
-          TRY(write_extent(txn, part.extent, extent));
-          (*changed)[part.extent] = std::move(extent);
-        }
+        TRY(leave_parts(txn, *row, *changed));
         TRY_ASSIGN(auto pieces, read_extent(txn, refill.extent));
         for (auto& piece : pieces.pieces) {  // it may have another assignment since
           piece.partition = id.partition;

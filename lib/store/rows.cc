@@ -227,6 +227,21 @@ base::Status write_extent(WriteTxn& txn, model::ExtentId extent, const ExtentRow
   return txn.put(Db::extents, extent_key(extent), encode_row(row));
 }
 
+base::Status leave_parts(WriteTxn& txn, const TenureRow& row, std::map<model::ExtentId, ExtentRow>& changed) {
+  for (const auto& part : row.parts) {
+    TRY_ASSIGN(auto extent, read_extent(txn, part.extent));
+    for (auto& piece : extent.pieces)
+      if (part.interval.contains(piece.interval) && piece.partition == row.partition &&
+          piece.assignment == row.assignment) {
+        piece.partition = {};
+        piece.assignment = {};
+      }
+    TRY(write_extent(txn, part.extent, extent));
+    changed[part.extent] = std::move(extent);
+  }
+  return base::ok();
+}
+
 base::Result<std::vector<std::pair<model::ExtentId, ExtentRow>>> read_extents(Source& source) {
   std::vector<std::pair<model::ExtentId, ExtentRow>> rows;
   TRY_ASSIGN(auto cursor, source.cursor(Db::extents));

@@ -4,6 +4,7 @@
 // Threads: any; no state.
 #pragma once
 
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -199,6 +200,8 @@ base::Result<std::optional<TenureRow>> read_live(Source& source, const model::Pa
 base::Status write_tenure(WriteTxn& txn, const TenureRow& row);
 base::Result<ExtentRow> read_extent(Source& source, model::ExtentId extent);             // empty if there is none
 base::Status write_extent(WriteTxn& txn, model::ExtentId extent, const ExtentRow& row);  // removes an empty one
+// What the copy has in its parts is nobody's from now on; `changed` gets the extents as they are then.
+base::Status leave_parts(WriteTxn& txn, const TenureRow& row, std::map<model::ExtentId, ExtentRow>& changed);
 base::Result<std::vector<std::pair<model::ExtentId, ExtentRow>>> read_extents(Source& source);
 base::Result<std::optional<MetaRow>> read_meta(Source& source);
 base::Status write_meta(WriteTxn& txn, const MetaRow& row);
