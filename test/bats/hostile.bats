@@ -20,7 +20,7 @@ rss_kib() { awk '/^RssAnon/ { print $2 }' "/proc/$(pid_of "$1")/status"; }
 # Ticks of processor time that it has used.
 ticks() { sed 's/.*) //' "/proc/$(pid_of "$1")/stat" | awk '{ print $12 + $13 }'; }
 alive() {
-  for name in p1 m1 r1; do kill -0 "$(pid_of "$name")" || return 1; done
+  for name in p1 m1 r1; do running "$name" || return 1; done
   run -0 partc get t before
   assert_output 1
 }

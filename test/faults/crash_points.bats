@@ -76,7 +76,6 @@ nothing_is_lost() {
   run -0 zkctl wait table:t:settled --timeout 60s
   zkctl fsck
 }
-not_running() { ! kill -0 "$(cut -d' ' -f1 "$CLUSTER_DIR/run/$1.pid")" 2>/dev/null; }
 ready() { partc status --at "unix:$CLUSTER_DIR/run/$1.sock" --ready --timeout 1s; }
 # arm NAME POINT [TIMES]: started again, it dies when it comes there (the TIMES-th time).
 arm() {
@@ -298,10 +297,15 @@ in_an_election() { # PROGRAM POINT
   each "$POINTS_QUORUM_ELECT" in_an_election
 }
 
+# It says so itself: of one that was started again within a lease the others still say that it leads.
+says_it_leads() {
+  partc status --at "unix:$CLUSTER_DIR/run/$1.sock" --json --timeout 1s |
+    jq -e 'any(.tables[].partitions[]; .role == "leader")' >/dev/null
+}
 # p1_leads: it does, whoever did before.
 p1_leads() {
   local deadline=$((SECONDS + 120)) now
-  until leads_t p1; do
+  until leads_t p1 && says_it_leads p1; do
     [ "$SECONDS" -lt "$deadline" ]
     now=$(t_leader) || now=
     if [ -n "$now" ] && [ "$now" != p1 ]; then
@@ -327,18 +331,24 @@ in_a_hand_over() {
 }
 
 # What it has in its log nobody else has; it is cut when it is back. The others are killed: whoever only stands still finds
-# what was sent to it when it goes on.
+# what was sent to it when it goes on. One of them may have had all of it in its journal when it was killed: then nothing
+# is cut, and it is done again.
 in_a_cut() {
+  local deadline=$((SECONDS + 300))
   start_load
+  until has_come_to_a_cut "$2"; do [ "$SECONDS" -lt "$deadline" ]; done
+  died p1
+  server start p1
+}
+has_come_to_a_cut() { # POINT
   p1_leads
   server kill p2 p3
   until_tail
   server kill p1
   server start p2 p3
   wait_for 30 led_by_another
-  arm p1 "$2"
-  died p1
-  server start p1
+  arm p1 "$1"
+  wait_for 20 not_running p1
 }
 # until_tail: it leads alone for a second, and writes may come late to it.
 until_tail() {

@@ -152,7 +152,6 @@ flip_byte() { # FILE OFFSET
 loaded_until_gone() {
   partc load t "$INPUT" --format tsv --batch 1 --window 1 --timeout 30s && not_running "$1"
 }
-not_running() { ! kill -0 "$(cut -d' ' -f1 "$CLUSTER_DIR/run/$1.pid")" 2>/dev/null; }
 
 @test "R05: a full disk makes the server read-only, and it comes back by itself" {
   [ "$(id -u)" = 0 ] || skip "mounting a small file system needs root"

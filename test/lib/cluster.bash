@@ -118,6 +118,17 @@ server() {
   cantle-local --dir "$CLUSTER_DIR" "$@"
 }
 
+# running NAME: its process does, by the rules of cantle-local. One that only has its pid may be another's: pids come
+# round in minutes.
+running() {
+  local pid start stat
+  { read -r pid start <"$CLUSTER_DIR/run/$1.pid" && read -r stat <"/proc/$pid/stat"; } 2>/dev/null || return 1
+  # shellcheck disable=SC2086  # the fields behind "(name) ", split on purpose
+  set -- ${stat##*) }
+  [ "${20}" = "$start" ] && { [ "$1" != Z ] || [ "${18}" -gt 1 ]; } && [ "$1" != X ]
+}
+not_running() { ! running "$1"; }
+
 # cluster_diagnose: in teardown(). Says what the daemons logged, if the test failed.
 cluster_diagnose() {
   [ "${BATS_TEST_COMPLETED:-}" != 1 ] && [ -d "${CLUSTER_DIR:-/nonexistent}/run" ] || return 0
