@@ -162,7 +162,7 @@ test-build: all $(TEST_PROGRAMS) $(TEST_TOOLS)
 TEST_SEEDS := 2000
 test: deps ## everything but the long tests; ends with N passed, N failed, N skipped
 	@$(MAKE) --no-print-directory -j2 test-build
-	@test/run.sh $(B) unit models sim:$(TEST_SEEDS) conformance bats:'!slow' faults:'!slow'
+	@test/run.sh $(B) unit models conformance beside=sim:$(TEST_SEEDS) bats:'!slow' faults:'!slow'
 test-unit: deps ## unit tests alone
 	@$(MAKE) --no-print-directory -j2 $(UNIT_TESTS)
 	@test/run.sh $(B) unit

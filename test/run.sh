@@ -10,12 +10,15 @@
 #   mutants         the simulation's mutants (a TESTING=1 build)
 #   conformance     the coordination backends
 #   bats[:FILTER]   test/bats/*.bats;  faults[:FILTER]  test/faults/*.bats; FILTER is a tag expression
+# beside=SUITE, of one with a single program: what comes after it runs beside it, and has the processors first (SCHED_IDLE).
+# Bats waits more than it works.
 # Output of each suite goes to DIR/test/log/SUITE.log and, where something failed, to stdout.
 #
 # What a sanitizer says goes to files below DIR/test/log/reports, whoever started the program and whatever becomes of its
 # exit status; each of them is a failure.
 set -uo pipefail
 passed=0 failed=0 skipped=0 dir='' search=$PATH
+beside='' waiting=()
 
 # From here on the programs of that build.
 use_build() {
@@ -51,25 +54,52 @@ add() {
   passed=$((passed + $1)) failed=$((failed + $2)) skipped=$((skipped + $3))
 }
 
-# One GoogleTest program: counts from its closing lines; a crash counts as one failure.
+# One GoogleTest program.
 gtest() {
   local name=$1 out=$log/$1.log start=$SECONDS
   shift
+  if [ -n "$beside" ]; then
+    timeout "${SUITE_TIMEOUT:-3000}" chrt --idle 0 "$@" >"$out" 2>&1 &
+    waiting+=("$! $name $out $EPOCHSECONDS")
+    return
+  fi
   timeout "${SUITE_TIMEOUT:-3000}" "$@" >"$out" 2>&1
-  local status=$?
-  local p f s
+  counted $? "$name" "$out" $((SECONDS - start))
+}
+# Counts from its closing lines; a crash counts as one failure.
+counted() {
+  local status=$1 name=$2 out=$3 seconds=$4 p f s
   p=$(sed -nE 's/^\[  PASSED  \] ([0-9]+) tests?\.$/\1/p' "$out" | tail -1)
   f=$(sed -nE 's/^\[  FAILED  \] ([0-9]+) tests?, listed below:$/\1/p' "$out" | tail -1)
   s=$(sed -nE 's/^\[  SKIPPED \] ([0-9]+) tests?, listed below:$/\1/p' "$out" | tail -1)
   if [ "$status" != 0 ] && [ "${f:-0}" = 0 ]; then f=1; fi
   add "${p:-0}" "${f:-0}" "${s:-0}"
-  printf '%-24s %s passed, %s failed, %s skipped  (%ss)\n' "$name:" "${p:-0}" "${f:-0}" "${s:-0}" $((SECONDS - start))
+  printf '%-24s %s passed, %s failed, %s skipped  (%ss)\n' "$name:" "${p:-0}" "${f:-0}" "${s:-0}" "$seconds"
   grep -hE '^(sim: |  skipped: |mutant )' "$out"
   if [ "${f:-0}" != 0 ]; then
     grep -E '^\[  FAILED  \]|Failure|error|violation|CHECK|SUMMARY|<0>' "$out" | head -40
     tail -60 "$out"
   fi
 }
+
+# What runs beside the rest has ended, and is counted.
+await_beside() {
+  local pid name out start status
+  while [ "${#waiting[@]}" != 0 ]; do
+    read -r pid name out start <<<"${waiting[0]}"
+    wait "$pid"
+    status=$?
+    waiting=("${waiting[@]:1}")
+    counted "$status" "$name" "$out" $(($(stat -c %Y "$out") - start))
+  done
+}
+stop_beside() {
+  local job
+  for job in "${waiting[@]}"; do kill "${job%% *}"; done
+}
+trap stop_beside EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM
 
 bats_dir() {
   local name=$1 tests=$2 filter=$3 out=$log/$1.tap start=$SECONDS
@@ -94,11 +124,14 @@ bats_dir() {
 
 for suite in "$@"; do
   if [[ $suite == */* ]]; then
+    await_beside
     add_reports
     if [ $# -gt 1 ]; then echo "$suite"; fi
     use_build "$suite"
     continue
   fi
+  beside=
+  [[ $suite == beside=* ]] && beside=yes suite=${suite#beside=}
   kind=${suite%%:*} arg=
   [[ $suite == *:* ]] && arg=${suite#*:}
   case $kind in
@@ -111,6 +144,7 @@ for suite in "$@"; do
     *) echo "test/run.sh: unknown suite $suite"; failed=$((failed + 1)) ;;
   esac
 done
+await_beside
 add_reports
 echo "$passed passed, $failed failed, $skipped skipped"
 [ "$failed" = 0 ] && [ "$passed" -gt 0 ]
