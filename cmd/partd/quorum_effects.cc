@@ -269,9 +269,9 @@ void Quorum::perform(Replica& r, SendBlock& e) {
 void Quorum::perform(Replica& r, ForgetBlocks& e) { r.kept.erase(r.kept.begin(), r.kept.upper_bound(e.through)); }
 
 void Quorum::perform(Replica& r, SendCommit& e) {
-  links_.notify(
-      e.to.server, "pipe.commit",
-      wire::encode(model::PipeCommit{envelope(r, e.to.assignment), e.epoch, e.generation, e.commit, e.agreed}));
+  links_.notify(e.to.server, "pipe.commit",
+                wire::encode(model::PipeCommit{envelope(r, e.to.assignment), e.epoch, e.generation, e.commit, e.agreed,
+                                               e.quiet}));
 }
 
 // --- what a replica misses ---------------------------------------------------------------------------

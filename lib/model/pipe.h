@@ -76,8 +76,9 @@ struct PipeCommit {
   Epoch epoch;
   uint64_t generation = 0;
   Lsn commit;
-  LogPoint agreed;  // up to here the receiver's log is known to be the leader's
-  CANTLE_FIELDS(envelope, epoch, generation, commit, agreed)
+  LogPoint agreed;     // up to here the receiver's log is known to be the leader's
+  bool quiet = false;  // is not answered if all is well: the next block's acknowledgement says it, too
+  CANTLE_FIELDS(envelope, epoch, generation, commit, agreed, quiet)
 };
 
 struct PipeAck {

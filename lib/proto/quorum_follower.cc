@@ -219,7 +219,7 @@ void Follower::commit(Instant now, const model::PipeCommit& m, Effects& out) {
   if (m.agreed.lsn > agreed_ && log_.recent(m.agreed.lsn) == m.agreed) agreed_ = m.agreed.lsn;
   learn(out);
   if (m.commit > agreed_) return gap(now, m.generation, out);
-  ack(m.generation, log_.durable().lsn <= agreed_ ? log_.durable() : LogPoint{}, false, "", out);
+  if (!m.quiet) ack(m.generation, log_.durable().lsn <= agreed_ ? log_.durable() : LogPoint{}, false, "", out);
 }
 
 void Follower::learn(Effects& out) {

@@ -266,7 +266,7 @@ void Leader::commit(Instant now, Effects& out) {
   }
   for (auto& peer : peers_) {
     peer.notice = now + kNoticeAfter;
-    peer.notice_every = kNoticeRepeat;
+    peer.noticed = false;
   }
   // Not now: they are judged by the store, which has not heard of this commit yet.
   take_waiting_ = !waiting_.empty();

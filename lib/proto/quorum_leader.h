@@ -47,7 +47,7 @@ constexpr base::Duration kOpenTimeout = std::chrono::milliseconds(500);  // the 
 constexpr base::Duration kReopenFirst = std::chrono::milliseconds(50), kReopenMost = std::chrono::seconds(1);
 constexpr base::Duration kOutsideAgain = std::chrono::seconds(1);         // one that needs a snapshot is opened again
 constexpr base::Duration kNoticeAfter = std::chrono::milliseconds(2);     // of a commit that no block told
-constexpr base::Duration kNoticeRepeat = std::chrono::milliseconds(100);  // doubled up to kReopenMost
+constexpr base::Duration kNoticeAgain = std::chrono::seconds(1);          // and that no acknowledgement has confirmed
 constexpr base::Duration kTrailingTick = std::chrono::milliseconds(100);  // at most between two looks
 constexpr base::Duration kLevelTick = std::chrono::seconds(1);            // and while nobody is sent old blocks
 constexpr size_t kBlockGather = size_t{1} << 20;  // a block is closed when it has that many bytes
@@ -179,7 +179,7 @@ class Leader {
     base::Duration took = std::chrono::milliseconds(1);
     base::Instant resent{};
     base::Instant notice{};
-    base::Duration notice_every = kNoticeRepeat;
+    bool noticed = false;  // of the last commit
     std::string why;
   };
   struct Kept {

@@ -216,7 +216,7 @@ void Leader::start_sending(Instant now, Peer& peer, const LogPoint& from, Effect
   peer.matched = peer.acked = from;
   peer.again = now;
   peer.notice = now + kNoticeAfter;
-  peer.notice_every = kNoticeRepeat;
+  peer.noticed = false;
   commit(now, out);
   go_on(now, peer, out);
   take_waiting_ = !waiting_.empty();  // a majority may be back
@@ -305,10 +305,7 @@ void Leader::acked(Instant now, const model::PipeAck& ack, Effects& out) {
   if (peer->state != PeerState::joined && peer->state != PeerState::trailing) return;
   if (ack.generation < peer->generation) return;
   if (!ack.error.empty()) return take_out(now, *peer, ack.error, out);
-  if (ack.commit > peer->commit) {
-    peer->commit = ack.commit;
-    peer->notice_every = kNoticeRepeat;
-  }
+  peer->commit = std::max(peer->commit, ack.commit);
   // Only a block that was sent, with its checksum.
   const auto it =
       std::find_if(peer->flight.begin(), peer->flight.end(), [&](const Flight& f) { return f.end == ack.durable; });
@@ -369,13 +366,15 @@ bool Leader::lacks_notice(const Peer& peer) const {
   return open && peer.commit < log_.commit() && peer.matched.lsn >= log_.commit();
 }
 
+// The next block's acknowledgement confirms it: where there are thousands of partitions each of them has a block now
+// and then, and answers to notices would be a quarter of all messages.
 void Leader::notices(Instant now, Effects& out) {
   if (now < told_at_ + kNoticeAfter) return;
   for (auto& peer : peers_) {
     if (!lacks_notice(peer) || now < peer.notice) continue;
-    out.emplace_back(SendCommit{peer.hop, epoch_, generation_, log_.commit(), peer.acked});
-    peer.notice = now + peer.notice_every;
-    peer.notice_every = std::min<Duration>(peer.notice_every * 2, kReopenMost);
+    out.emplace_back(SendCommit{peer.hop, epoch_, generation_, log_.commit(), peer.acked, !peer.noticed});
+    peer.notice = now + kNoticeAgain;
+    peer.noticed = true;
   }
 }
 

@@ -105,6 +105,7 @@ struct SendCommit {
   uint64_t generation = 0;
   model::Lsn commit;
   model::LogPoint agreed;
+  bool quiet = false;
 };
 // Blocks from the journal, from the one that begins at `from` on, at most so many bytes of them (one always);
 // answered with old_sent().

@@ -721,8 +721,9 @@ void QuorumNode::perform(Replica& r, SendBlock& e) {
 void QuorumNode::perform(Replica& r, ForgetBlocks& e) { r.kept.erase(r.kept.begin(), r.kept.upper_bound(e.through)); }
 
 void QuorumNode::perform(Replica& r, SendCommit& e) {
-  world_.network.notify(host_.process, address(e.to.server),
-                        model::PipeCommit{envelope(r, e.to.assignment), e.epoch, e.generation, e.commit, e.agreed});
+  world_.network.notify(
+      host_.process, address(e.to.server),
+      model::PipeCommit{envelope(r, e.to.assignment), e.epoch, e.generation, e.commit, e.agreed, e.quiet});
 }
 
 // In parts that are often of one block, so that several are under way.

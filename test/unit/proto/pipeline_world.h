@@ -601,12 +601,13 @@ class PipelineWorld {
   void perform(Node&, AskAbort&) {}
   void perform(Node& n, SendCommit& e) {
     Node* target = find(e.to);
-    carry(*target, [this, target, m = model::PipeCommit{envelope(n, e.to), e.epoch, e.generation, e.commit, e.agreed}] {
-      if (!admits(*target, m.epoch)) return;
-      Effects out;
-      target->follower->commit(now_, m, out);
-      perform(*target, out);
-    });
+    carry(*target,
+          [this, target, m = model::PipeCommit{envelope(n, e.to), e.epoch, e.generation, e.commit, e.agreed, e.quiet}] {
+            if (!admits(*target, m.epoch)) return;
+            Effects out;
+            target->follower->commit(now_, m, out);
+            perform(*target, out);
+          });
   }
   void tell(Node& n, const model::PipeAck& ack) {
     Effects out;

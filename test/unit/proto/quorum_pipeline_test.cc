@@ -181,6 +181,26 @@ TEST(Follower, WhoHasNoPipeAsksForOne) {
   EXPECT_FALSE(r.got<SendAck>()->error.empty());
 }
 
+TEST(Follower, AQuietNoticeIsAnsweredOnlyIfSomethingIsMissing) {
+  FollowerRig r(at(1, 9), Lsn{9}, table({{1, 1}}));
+  r.open(2, 1, 9);
+  r.block(2, 1, at(1, 9), at(2, 10));
+  r.durable();
+  const auto notice = [&](uint64_t commit, bool quiet) {
+    r.out.clear();
+    r.follower.commit(r.now, {r.envelope(), Epoch{2}, 1, Lsn{commit}, at(2, 10), quiet}, r.out);
+  };
+  notice(10, true);
+  EXPECT_NE(r.got<Commit>(), nullptr);
+  EXPECT_EQ(r.got<SendAck>(), nullptr);
+  notice(10, false);
+  ASSERT_NE(r.got<SendAck>(), nullptr);
+  EXPECT_EQ(r.got<SendAck>()->commit, Lsn{10});
+  notice(11, true);
+  ASSERT_NE(r.got<SendAck>(), nullptr);
+  EXPECT_TRUE(r.got<SendAck>()->gap);
+}
+
 TEST(Follower, WhatCameTooEarlyIsTakenInItsTurn) {
   FollowerRig r(at(1, 9), Lsn{9}, table({{1, 1}}));
   r.open(2, 1, 9);
@@ -294,13 +314,14 @@ struct TrailingRig final : Gatherer {
     for (uint64_t lsn = from; lsn < from + blocks; lsn++) ends.push_back(at(1, lsn));
     leader.old_sent(now, other, generation, ends, out);
   }
-  void acked(uint64_t lsn) {
+  void acked(uint64_t lsn, uint64_t commit = 0, uint64_t epoch = 1) {
     model::PipeAck ack;
+    ack.commit = Lsn{commit};
     ack.envelope.from = other.server;
     ack.envelope.from_assignment = other.assignment;
     ack.epoch = Epoch{2};
     ack.generation = generation;
-    ack.durable = at(1, lsn);
+    ack.durable = at(epoch, lsn);
     leader.acked(now, ack, out);
   }
 };
@@ -352,6 +373,28 @@ TEST(Leader, who_is_sent_what_it_missed_hears_of_commits_with_that_and_by_a_noti
     EXPECT_EQ(notices(), next + 98 >= 1000 ? 1 : 0) << next;
     r.acked(std::min<uint64_t>(next + 98, 1000));
   }
+}
+
+// Answers would be a quarter of all messages where each of thousands of partitions has a block now and then.
+TEST(Leader, a_notice_asks_for_an_answer_only_when_no_acknowledgement_confirmed_it_for_a_while) {
+  TrailingRig r;
+  r.begin(900);
+  EXPECT_EQ(r.reads(), 901U);
+  r.sent(901, 100);
+  r.acked(1001, 0, 2);  // the epoch start
+  const auto notice = [&](base::Duration later) -> std::optional<bool> {  // was it quiet?
+    r.out.clear();
+    r.now = r.now + later;
+    r.leader.tick(r.now, r.out);
+    for (const auto& e : r.out)
+      if (const auto* n = std::get_if<SendCommit>(&e)) return n->quiet;
+    return std::nullopt;
+  };
+  EXPECT_EQ(notice(kNoticeAfter), true);
+  EXPECT_EQ(notice(kNoticeAgain / 2), std::nullopt);
+  EXPECT_EQ(notice(kNoticeAgain / 2), false);
+  r.acked(1001, 1001, 2);
+  EXPECT_EQ(notice(kNoticeAgain), std::nullopt);
 }
 
 struct Case {
