@@ -175,9 +175,11 @@ test-conformance: deps ## the coordination backends, ZooKeeper among them
 test-bats: deps ## the binaries as an operator meets them
 	@$(MAKE) --no-print-directory -j2 all $(TEST_TOOLS)
 	@test/run.sh $(B) bats faults:'!slow'
+# What catches mutants (test/sim/mutants.cc).
+MUTANT_TESTS := sim unit_proto unit_store
 test-long: deps ## the long tests: many seeds, mutants, sanitizers, faults
 	@$(MAKE) --no-print-directory -j2 test-build
-	@$(MAKE) --no-print-directory -j2 TESTING=1 all build/release-testing/test/sim
+	@$(MAKE) --no-print-directory -j2 TESTING=1 all $(MUTANT_TESTS:%=build/release-testing/test/%)
 	@$(build_san)
 	@SUITE_TIMEOUT=14400 BATS_TEST_TIMEOUT=1800 test/run.sh $(B) models:long sim:100000 bats:slow faults:slow \
 	  build/release-testing mutants $(SAN_SUITES)

@@ -37,7 +37,10 @@ Armed& armed() {
 }
 
 std::string& current_mutant() {
-  static std::string name;
+  static std::string name = [] {
+    const char* env = std::getenv("CANTLE_MUTANT");
+    return std::string(env == nullptr ? "" : env);
+  }();
   return name;
 }
 

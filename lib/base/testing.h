@@ -4,7 +4,8 @@
 //   CRASH_POINT("journal.before_sync");       CANTLE_CRASH_AT=journal.before_sync dies there by SIGKILL,
 //                                             …=journal.before_sync:3 at the third time.
 //   if (MUTANT("ack_before_sync")) …          a fault that the simulation must notice (design/testing.md);
-//                                             base::set_mutant("ack_before_sync") switches it on.
+//                                             base::set_mutant("ack_before_sync") switches it on, and so does
+//                                             CANTLE_MUTANT=ack_before_sync.
 //
 // The names of all crash points of a program are known without reaching them: `--list-crash-points`.
 // Threads: any.

@@ -20,7 +20,8 @@ namespace cantle::sim {
 #ifdef CANTLE_TESTING
 namespace {
 
-// What is to catch it: a simulation, by its name; or a scenario, a test of this program, as GoogleTest names it.
+// What is to catch it: a simulation, by its name; a scenario, a test of this program, as GoogleTest names it; or a unit
+// test, behind the name of its program: "unit_store:Suite.test". For rules whose breach takes two rare events at once.
 struct Mutant {
   const char* name;
   const char* simulation;
@@ -38,7 +39,9 @@ constexpr Mutant kMutants[] = {
     {"count_proposed_as_read", "push", "a replica that is being filled answers reads"},
     {"joined_before_the_rest", "push_merges",
      "a merge's target is taken to have been sent what of the two was not (invariant 7)"},
-    {"settled_before_the_rest", "push_merges", "what is sent behind a merge says that all before it is everywhere"},
+    {"settled_before_the_rest",
+     "unit_proto:PushMerge.nothing_is_settled_or_confirmed_by_live_sends_before_the_rest_of_both_is_everywhere",
+     "what is sent behind a merge says that all before it is everywhere"},
     {"merge_skip_barrier", "push_merges", "a merge ends though no majority has heard of it"},
     {"position_kept_across_tenure", "push_there_and_back", "a new tenure is taken for what an older one had confirmed"},
     {"split_skip_barrier", "push", "filling begins before writers include the children (S43)"},
@@ -95,7 +98,8 @@ constexpr Mutant kMutants[] = {
     {"uncut_by_silence", "quorum_splits", "a cut is taken back though METADATA does not say that it is over (S42)"},
     {"finalize_uncommitted", "quorum_splits", "a cut is reported before it is committed"},
     {"cut_of_any_attempt", "quorum_splits", "a cut of an attempt that was given up ends another one"},
-    {"forgets_promises_of_a_copy_that_is_gone", "quorum_forgets",
+    {"forgets_promises_of_a_copy_that_is_gone",
+     "unit_proto:Beacons.s7_what_was_promised_with_a_copy_that_is_gone_is_refused_as_before",
      "who was replaced grants a leader what it promised it would not (S7)"},
     {"refusal_not_recorded", "quorum", "that a condition did not hold is not remembered with its number (S23)"},
     {"applied_of_another_tenure", "quorum_damaged", "a new copy takes what the one before it applied last for its own"},
@@ -115,7 +119,8 @@ constexpr Mutant kMutants[] = {
      "the same of a push table (S62)"},
     {"disk_watched_at_looks_alone", "QuorumFailover.sim_s26_a_disk_that_was_idle_for_long_does_not_stand_still",
      "a disk is taken for one that stands still since it was last seen idle (S26)"},
-    {"what_was_not_made_stays", "quorum_splits_and_moves",
+    {"what_was_not_made_stays",
+     "unit_proto:QuorumTables.what_the_store_could_not_make_and_is_wanted_no_more_is_given_up",
      "a copy that could not be made, and is wanted no more, is in the way of those that come of its partition"},
     {"aside_for_what_went_elsewhere",
      "QuorumSplitMoveScenario.a_parent_aside_is_given_up_when_its_children_went_elsewhere",
@@ -133,7 +138,8 @@ constexpr Mutant kMutants[] = {
     {"install_forgets_promise", "QuorumRebuilds.sim_s11_a_snapshot_does_not_make_a_replica_forget_what_it_promised",
      "a snapshot's copy does not know what the old one promised"},
     {"install_before_complete", "quorum_forgets", "a snapshot takes a copy's place before it is complete (S22)"},
-    {"install_over_a_longer_log", "quorum_forgets", "a snapshot takes the place of a log that goes further (S5)"},
+    {"install_over_a_longer_log", "unit_store:QuorumSnapshot.never_takes_the_place_of_a_log_that_goes_further",
+     "a snapshot takes the place of a log that goes further (S5)"},
     {"snapshot_of_a_parked_copy", "QuorumSplitForgets.sim_s43_who_leads_after_a_rebuild_knows_that_its_log_is_cut",
      "a snapshot is given of a log that ends in a cut, and brings none"},
     {"take_waiting_at_commit", "QuorumScenario.sim_s24_what_waited_for_a_leader_is_judged_by_what_it_found_in_its_log",
@@ -194,15 +200,38 @@ void search(const Mutant& mutant, const RunSeed& run, uint64_t limit, Shared* sh
   }
 }
 
+bool is_unit_test(const Mutant& mutant) { return std::strchr(mutant.simulation, ':') != nullptr; }
 bool is_scenario(const Mutant& mutant) { return std::strchr(mutant.simulation, '.') != nullptr; }
 
-// A scenario is one schedule: it fails with the mutant, and passes without.
+bool scenario_passes(const Mutant& mutant, const char* name) {
+  testing::GTEST_FLAG(filter) = mutant.simulation;
+  base::set_mutant(name);
+  return RUN_ALL_TESTS() == 0 && testing::UnitTest::GetInstance()->test_to_run_count() > 0;
+}
+
+// The program lies beside this one.
+bool unit_test_passes(const Mutant& mutant, const char* name) {
+  const std::string_view test = mutant.simulation;
+  const auto colon = test.find(':');
+  const std::string path = program();
+  const auto slash = path.rfind('/');
+  const std::string beside = (slash == std::string::npos ? "." : path.substr(0, slash)) + "/";
+  const std::string command = "CANTLE_MUTANT='" + std::string(name) + "' '" + beside +
+                              std::string(test.substr(0, colon)) + "' --gtest_filter='" +
+                              std::string(test.substr(colon + 1)) + "'";
+  FILE* out = ::popen(command.c_str(), "r");
+  if (out == nullptr) return false;
+  bool ran = false;
+  for (char line[512]; std::fgets(line, sizeof line, out) != nullptr;)
+    ran = ran || std::strncmp(line, "[  PASSED  ] 1 test", 19) == 0;
+  return ::pclose(out) == 0 && ran;
+}
+
+// A scenario or a unit test is one schedule: it fails with the mutant, and passes without.
 void act(const Mutant& mutant, Shared* shared) {
   std::freopen("/dev/null", "w", stdout);
-  testing::GTEST_FLAG(filter) = mutant.simulation;
-  const auto passes = [](const char* name) {
-    base::set_mutant(name);
-    return RUN_ALL_TESTS() == 0 && testing::UnitTest::GetInstance()->test_to_run_count() > 0;
+  const auto passes = [&](const char* name) {
+    return is_unit_test(mutant) ? unit_test_passes(mutant, name) : scenario_passes(mutant, name);
   };
   if (!passes("")) return;
   shared->seed = 1;

@@ -41,6 +41,7 @@ double processor_seconds() { return static_cast<double>(std::clock()) / CLOCKS_P
 }  // namespace
 
 void set_program(std::string argv0) { program_name = std::move(argv0); }
+const std::string& program() { return program_name; }
 
 namespace {
 

@@ -50,5 +50,6 @@ const RunSeed* find_simulation(const std::string& name);
 
 // The program's own name, for the command that repeats a failure.
 void set_program(std::string argv0);
+const std::string& program();
 
 }  // namespace cantle::sim
