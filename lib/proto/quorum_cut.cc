@@ -154,7 +154,7 @@ std::optional<Cut::Report> Cut::care(Instant now, Leader& leader, const model::C
     const auto* state = known(cut.attempt);
     out.emplace_back(AskAbort{cut.attempt, state == nullptr ? std::nullopt : state->merge});
   }
-  if (!committed && !MUTANT("finalize_uncommitted")) return std::nullopt;
+  if (!committed) return std::nullopt;
   return report(leader, cut, reported);
 }
 

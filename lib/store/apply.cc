@@ -19,7 +19,7 @@ std::vector<TenureId> ended_by(const Reshape& reshape) {
 }
 
 bool is_of(const AppliedPoint& point, const TenureRow& row) {
-  return !row.quorum || row.quorum->begins == point.begins || MUTANT("applied_of_another_tenure");
+  return !row.quorum || row.quorum->begins == point.begins;
 }
 
 struct ApplyJob::Slice {
