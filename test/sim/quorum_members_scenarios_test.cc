@@ -190,6 +190,31 @@ TEST_F(QuorumMembers, sim_s20_who_is_replaced_votes_until_there_is_another) {
   EXPECT_TRUE(sent(*leader, put("k9", "by the leader and the new one")).has_value());
 }
 
+// S61: p4 has the vote of one that was replaced, and neither that one nor the next leader has heard of it. That leader
+// does not know why the voters are who they are: it leaves them.
+TEST_F(QuorumMembers, sim_s61_a_leader_with_an_older_map_does_not_swap_voters_back) {
+  auto [stays, leaves] = followers();
+  stays->hears_maps = leaves->hears_maps = false;
+  begin_replacing(*leaves);
+  ASSERT_TRUE(world.wait([&] { return votes(spare()); }, 10s)) << world.describe();
+  EXPECT_FALSE(votes(*leaves));
+  for (int i = 0; i < 20 && world.leader(0) != stays; ++i) {
+    auto* now = any_leader();
+    world.kill(*now);
+    world.scheduler.run_for(3s);
+    world.start(*now);
+    world.scheduler.run_for(3s);
+  }
+  ASSERT_EQ(any_leader(), stays) << world.describe();
+  EXPECT_TRUE(sent(*stays, put("k9", "by who has the older map")).has_value());
+  world.scheduler.run_for(5s);
+  EXPECT_TRUE(votes(spare()));
+  EXPECT_FALSE(votes(*leaves));
+  stays->hears_maps = leaves->hears_maps = true;
+  for (auto* host : {stays, leaves}) world.kill(*host), world.scheduler.run_for(10ms), world.start(*host);
+  ASSERT_TRUE(world.wait([&] { return replaced(); }, 15s)) << world.describe();
+}
+
 // A replacement is cancelled while the copy is being made that it asks for, and asked for once more at once: of one
 // partition two are wanted on a server, one after the other, and the second waits for the end of the first.
 TEST_F(QuorumMembers, what_is_asked_for_anew_while_it_is_being_made_waits_for_that) {

@@ -104,6 +104,7 @@ struct QuorumHost {
   store::MemIndexFiles index;
   Process process;
   uint64_t starts = 0;
+  bool hears_maps = true;
   std::map<model::AssignmentId, model::Epoch> promised;  // by its seals, durably, in whatever life
   uint32_t wipes = 0;                                    // how often its disk was lost
   size_t rebuilt = 0;                                    // copies whose place a snapshot took

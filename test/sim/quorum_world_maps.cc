@@ -244,7 +244,8 @@ void QuorumWorld::tell(QuorumHost& host, size_t p) {
   const bool very = chaos_.late_maps && random_.chance(0.4);
   const auto wait = some(very ? kToldLate : random_.chance(0.2) ? late : kToldSoon);
   scheduler.after(wait, [this, &host, p, map = maps_[p], life = host.process.life()] {
-    if (host.process.alive() && host.process.life() == life && host.node) host.node->map_came(p, map);
+    if (!host.hears_maps || !host.process.alive() || host.process.life() != life) return;
+    if (host.node) host.node->map_came(p, map);
   });
 }
 
