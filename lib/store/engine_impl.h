@@ -239,6 +239,7 @@ struct Engine::Impl {
   base::Result<JournalPosition> place_of(Log& log, model::Lsn lsn);
   // Shows the log's durable blocks that end at or behind `from`, until `each` says false.
   void stream_log(const model::PartitionId& partition, model::Lsn from, size_t bytes_max, SeeBlock see, Done done);
+  const TailBlock* mended_at(const Log& log, model::Lsn first) const;
   base::Status walk(const Log& log, model::Lsn from, JournalPosition at, bool payload, const LogWalk::Each& each);
   base::Result<std::shared_ptr<File>> log_file(uint64_t segment);
   void learn_logs();

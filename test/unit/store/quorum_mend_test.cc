@@ -115,6 +115,41 @@ TEST(QuorumMend, what_is_damaged_comes_from_a_log_that_is_whole) {
   }
 }
 
+// It may lead by now, and is asked for that block by all who miss it. It is in no file, and in no snapshot.
+TEST(QuorumMend, what_was_mended_and_is_not_committed_is_given_to_others) {
+  for (const auto& flips : std::vector<std::vector<int>>{{5}, {4}, {4, 5}, {3, 5}}) {
+    Mended m;
+    for (const int block : flips) m.flip(block, kFrameAndHeader + 10);
+    ASSERT_TRUE(m.here.open());
+    while (m.gap()) ASSERT_TRUE(m.mend());
+    for (const uint64_t from : {4, 5, 6}) {
+      std::vector<std::string> read, streamed;
+      const auto blocks = m.here.read_log(from);
+      ASSERT_TRUE(blocks) << from;
+      for (const auto& b : *blocks) read.push_back(b.payload);
+      uint64_t next = from;
+      while (next <= 6) {
+        std::optional<base::Status> done;
+        m.here.engine->stream_log(
+            partition(1), {next}, size_t{1} << 20,
+            [&](const model::BlockHeader& h, std::string_view all) {
+              EXPECT_EQ(h.first.value, next);
+              next = h.last().value + 1;
+              streamed.emplace_back(all.substr(wire::kBlockHeaderSize));
+            },
+            [&](base::Status s) { done = std::move(s); });
+        m.here.run();
+        ASSERT_TRUE(done && *done) << from;
+      }
+      std::vector<std::string> there;
+      const auto whole = m.there.read_log(from);
+      for (const auto& b : *whole) there.push_back(b.payload);
+      EXPECT_EQ(read, there) << from;
+      EXPECT_EQ(streamed, there) << from;
+    }
+  }
+}
+
 TEST(QuorumMend, a_server_that_dies_before_it_is_applied_asks_again) {
   Mended m;
   m.flip(5, kFrameAndHeader + 10);
