@@ -88,7 +88,7 @@ class SegmentScanner {
   File& file_;
   uint64_t segment_, offset_, limit_;
   Window window_;
-  size_t ahead_;  // how much is read at once, next
+  size_t ahead_;                                // how much is read at once, next
   bool headers_only_ = false, sparse_ = false;  // sparse: the next frame is taken to be large, as the last was
   std::string_view payload_;
   std::string bad_;
