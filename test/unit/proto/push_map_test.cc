@@ -8,13 +8,9 @@ namespace {
 using model::Level;
 using model::ServerId;
 using test::DriverWorld;
+using test::has;
 using test::PushRig;
 using namespace std::chrono_literals;
-
-template <class E>
-bool has(const push::Effects& effects) {
-  return std::any_of(effects.begin(), effects.end(), [](const auto& e) { return std::holds_alternative<E>(e); });
-}
 
 push::Held held_of(const DriverWorld& w, const model::Partition& p, const char* server) {
   return {p.id, model::find_assignment(p, ServerId{server})->id, p.region, w.map->table, p.interval, false, {10}};

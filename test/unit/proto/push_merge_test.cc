@@ -92,10 +92,7 @@ TEST(PushMerge, its_end_is_not_observed_before_the_index_has_it) {
   self.incarnation = {1};
   PushServer server(self);
   const push::Now now{base::Instant{1s}, 1'700'000'000'000};
-  const auto observed = [](const push::Effects& effects) {
-    return std::any_of(effects.begin(), effects.end(),
-                       [](auto& e) { return std::holds_alternative<push::PublishObserved>(e); });
-  };
+  const auto observed = [](const push::Effects& effects) { return test::has<push::PublishObserved>(effects); };
   EXPECT_FALSE(observed(server.step(now, push::MapRead{"t", w.map})));  // it was away through all of it
   EXPECT_FALSE(observed(server.step(now, push::Merged{w.only().id, base::ok()})));
   EXPECT_TRUE(observed(server.step(now, push::Indexed{w.map->table, w.map->ended.at(0).at})));

@@ -16,6 +16,11 @@ namespace cantle::proto::test {
 namespace push = cantle::proto::push;
 using model::Level;
 
+template <class E>
+bool has(const push::Effects& effects) {
+  return std::any_of(effects.begin(), effects.end(), [](const auto& e) { return std::holds_alternative<E>(e); });
+}
+
 class PushRig {
  public:
   explicit PushRig(DriverWorld& world, std::string name = "p1", push::Self self = {})
