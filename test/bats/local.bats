@@ -75,10 +75,39 @@ pid_in() { cut -d' ' -f1 "$DIR/run/$1.pid"; }
 @test "a stopped process goes on after CONT, and down ends one that is stopped" {
   cantle-local --dir "$DIR" up --servers 1 --mdservers 1
   run -0 cantle-local --dir "$DIR" kill --signal STOP p1
-  wait_for 10 grep -qE '^State:\s+T' "/proc/$(pid_in p1)/status"
+  run -0 grep -E '^State:\s+T' "/proc/$(pid_in p1)/status"
   run -0 cantle-local --dir "$DIR" kill --signal CONT p1
   run -0 cantle-local --dir "$DIR" kill -s STOP p1
   run -0 cantle-local --dir "$DIR" down
+}
+
+@test "nobody is stopped in a commit of the coordination service, so that nobody else stands still" {
+  cantle-local --dir "$DIR" up --servers 1 --mdservers 1
+  eval "$(cantle-local --dir "$DIR" env)"
+  # In place of p1, one that is in a commit nearly always. The lock is as fcntl(2) has it: F_SETLKW, F_WRLCK or F_UNLCK.
+  cat >"$BATS_TEST_TMPDIR/busy" <<EOF
+#!/usr/bin/perl
+open(my \$writer, "+<", "$DIR/coord/writer") or die;
+sub ask { my \$lock = pack("s! s! x4 q q i x4", \$_[1], 0, 0, 0, 0); fcntl(\$writer, \$_[0], \$lock) or die; }
+for (;;) {
+  ask(7, 1);
+  select(undef, undef, undef, 0.05);
+  ask(6, 2);
+  select(undef, undef, undef, 0.005);
+}
+EOF
+  chmod +x "$BATS_TEST_TMPDIR/busy"
+  cantle-local --dir "$DIR" stop p1
+  cantle-local --dir "$DIR" start p1 --no-wait --wrap "$BATS_TEST_TMPDIR/busy"
+  local pid
+  pid=$(pid_in p1)
+  in_a_commit() { grep -E " WRITE +$pid +[^ ]+:$(stat -c %i "$DIR/coord/writer") " /proc/locks; }
+  wait_for 10 in_a_commit
+  for _ in {1..5}; do
+    run -0 cantle-local --dir "$DIR" kill --signal STOP p1
+    run -1 in_a_commit
+    cantle-local --dir "$DIR" kill --signal CONT p1
+  done
 }
 
 @test "up again starts what is down, with the same ports and data" {

@@ -109,7 +109,7 @@ counted() {
   old=$(not_leading)
   server kill p4
   server start p4
-  kill -STOP "$(cut -d" " -f1 "$CLUSTER_DIR/run/p4.pid")"
+  server kill p4 --signal STOP
   run -0 zkctl node replace "$old" p4 --detach
   initializing() { zkctl explain q a | grep -q "initializing"; }
   wait_for 20 initializing
