@@ -175,7 +175,8 @@ void Quorum::perform(Replica& r, Take& e) {
       to.machine->durable(at(), out);
     });
   };
-  const auto taken = engine_.take(r.partition, block.header, std::move(block.payload), done);
+  const auto taken = engine_.take(r.partition, block.header, std::move(block.payload), done,
+                                  e.urgent ? store::Sync::now : store::Sync::soon);
   if (taken) return;
   base::log(
       base::Level::warn, "take",
@@ -262,7 +263,8 @@ void Quorum::perform(Replica& r, SendBlock& e) {
   const auto it = r.kept.find(e.last);
   CHECK(it != r.kept.end());
   CRASH_POINT("partd.before_pipe");
-  send_block(e.to.server, {envelope(r, e.to.assignment), e.epoch, e.generation, e.commit, std::move(e.route), ""},
+  send_block(e.to.server,
+             {envelope(r, e.to.assignment), e.epoch, e.generation, e.commit, std::move(e.route), e.urgent, ""},
              it->second.header, it->second.payload);
 }
 
@@ -304,7 +306,7 @@ void Quorum::read_old(const Replica& r, const SendOld& e) {
     std::vector<model::LogPoint> ends;
   };
   const auto part = std::make_shared<Part>();
-  part->message = {envelope(r, e.to.assignment), e.epoch, e.generation, e.commit, {}, ""};
+  part->message = {envelope(r, e.to.assignment), e.epoch, e.generation, e.commit, {}, 1, ""};
   old_reading_++;
   const auto see = [part](const model::BlockHeader& h, std::string_view bytes) {
     part->blocks.push_back(wire::encode_pipe_block(part->message, bytes));
@@ -354,6 +356,7 @@ void Quorum::perform(Replica&, Forward& e) {
   const auto& block = blocks_.at(e.call);
   auto message = block.message;
   message.route = std::move(e.route);
+  message.urgent = e.urgent;
   message.envelope.to_assignment = e.to.assignment;
   send_block(e.to.server, message, block.header, block.payload);
 }

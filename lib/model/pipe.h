@@ -67,8 +67,9 @@ struct PipeBlock {
   uint64_t generation = 0;
   Lsn commit;
   std::vector<Hop> route;  // who gets it after the receiver
+  uint64_t urgent = 1;     // the receiver and those after it: so many sync at once, the others soon
   std::string block;       // header and payload (lib/wire/block.h)
-  CANTLE_FIELDS(envelope, epoch, generation, commit, route, block)
+  CANTLE_FIELDS(envelope, epoch, generation, commit, route, urgent, block)
 };
 
 struct PipeCommit {

@@ -126,7 +126,9 @@ void Follower::block(Instant now, CallId call, const BlockHeader& h, const model
     out.emplace_back(Release{call});
     return;
   }
-  if (!m.route.empty()) out.emplace_back(Forward{call, m.route.front(), {m.route.begin() + 1, m.route.end()}});
+  const bool urgent = m.urgent > 0;
+  if (!m.route.empty())
+    out.emplace_back(Forward{call, m.route.front(), {m.route.begin() + 1, m.route.end()}, m.urgent - (urgent ? 1 : 0)});
   latest_ = std::max(latest_, m.generation);
   told_commit_ = std::max(told_commit_, m.commit);
   if (opening_ || cutting_ || faulted_) {
@@ -148,13 +150,13 @@ void Follower::block(Instant now, CallId call, const BlockHeader& h, const model
     return;
   }
   if (h.first == log_.end().lsn.next()) {
-    take({call, h, m.generation, attempt}, out);
+    take({call, h, m.generation, attempt, urgent}, out);
     take_early(out);
     learn(out);
     return;
   }
   if (h.first > log_.end().lsn && early_.size() < kEarlyMax &&
-      early_.emplace(h.first, Early{call, h, m.generation, attempt}).second) {
+      early_.emplace(h.first, Early{call, h, m.generation, attempt, urgent}).second) {
     gap(now, m.generation, out);
     return;
   }
@@ -174,7 +176,7 @@ void Follower::take(const Early& b, Effects& out) {
     mark = model::CutMark{end_of(b.header), b.attempt, b.header.kind == model::BlockKind::cut};
   log_.append(b.header.first, end_of(b.header), mark);
   agreed_ = log_.end().lsn;
-  out.emplace_back(Take{b.call});
+  out.emplace_back(Take{b.call, b.urgent});
   if (MUTANT("ack_before_sync_at_follower")) ack(b.generation, log_.end(), false, "", out);
 }
 

@@ -61,6 +61,7 @@ class Follower {
     model::BlockHeader header;
     uint64_t generation = 0;
     model::AttemptId attempt;
+    bool urgent = true;
   };
   bool follows(model::Epoch epoch, uint64_t generation) const;
   void ask_to_open(const model::Envelope& from, model::Epoch epoch, uint64_t generation, Effects& out);

@@ -45,7 +45,9 @@ constexpr base::Duration kHopDeadline = std::chrono::milliseconds(100);
 constexpr base::Duration kDeadlineMost = std::chrono::seconds(2);
 constexpr base::Duration kOpenTimeout = std::chrono::milliseconds(500);  // the shell's, for opens and cuts
 constexpr base::Duration kReopenFirst = std::chrono::milliseconds(50), kReopenMost = std::chrono::seconds(1);
-constexpr base::Duration kOutsideAgain = std::chrono::seconds(1);         // one that needs a snapshot is opened again
+constexpr base::Duration kOutsideAgain = std::chrono::seconds(1);  // one that needs a snapshot is opened again
+// A replica that takes longer than that to acknowledge is not counted on: those after it sync at once, too.
+constexpr base::Duration kCountedOn = std::chrono::milliseconds(5);
 constexpr base::Duration kNoticeAfter = std::chrono::milliseconds(2);     // of a commit that no block told
 constexpr base::Duration kNoticeAgain = std::chrono::seconds(1);          // and that no acknowledgement has confirmed
 constexpr base::Duration kTrailingTick = std::chrono::milliseconds(100);  // at most between two looks
@@ -212,6 +214,7 @@ class Leader {
   bool kept_from(const model::Lsn& first) const;
   void send_kept(base::Instant now, Peer& peer, const model::Lsn& from, Effects& out);
   void send_new(base::Instant now, const Kept& block, Effects& out);
+  size_t urgent() const;
   void resend(base::Instant now, Peer& peer, Effects& out);
   void take_out(base::Instant now, Peer& peer, std::string why, Effects& out);
   base::Duration deadline_of(const Peer& peer) const;

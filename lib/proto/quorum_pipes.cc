@@ -267,6 +267,21 @@ void Leader::send_kept(Instant now, Peer& peer, const Lsn& from, Effects& out) {
 
 // --- the pipeline ----------------------------------------------------------------------------------
 
+// How many of the order, from its first on, make the majority with the leader. What the others sync at once is in the
+// way of the next block where replicas share a disk, and is a sync more a block wherever they are.
+size_t Leader::urgent() const {
+  const auto made = [&](size_t n, const model::Voters& voters) {
+    return model::majority_of(voters, [&](const model::Voter& v) {
+      return v.assignment == self_.assignment || std::any_of(order_.begin(), order_.begin() + n, [&](size_t at) {
+               return peers_[at].hop.assignment == v.assignment && peers_[at].took < kCountedOn;
+             });
+    });
+  };
+  size_t n = 0;
+  while (n < order_.size() && !(made(n, voters_) && (!next_voters_ || made(n, *next_voters_)))) ++n;
+  return n;
+}
+
 void Leader::send_new(Instant now, const Kept& block, Effects& out) {
   if (order_.empty()) return;
   std::vector<model::Hop> route;
@@ -277,13 +292,17 @@ void Leader::send_new(Instant now, const Kept& block, Effects& out) {
     peer.matched = block.end;
   }
   told_at_ = now;
+  size_t urgent = this->urgent();
   if (pipeline_ == Pipeline::chain) {
     const auto first = route.front();
     route.erase(route.begin());
-    out.emplace_back(SendBlock{first, std::move(route), epoch_, generation_, log_.commit(), block.end.lsn});
+    out.emplace_back(SendBlock{first, std::move(route), epoch_, generation_, log_.commit(), block.end.lsn, urgent});
     return;
   }
-  for (const auto& hop : route) out.emplace_back(SendBlock{hop, {}, epoch_, generation_, log_.commit(), block.end.lsn});
+  for (const auto& hop : route) {
+    out.emplace_back(SendBlock{hop, {}, epoch_, generation_, log_.commit(), block.end.lsn, urgent > 0 ? 1U : 0U});
+    if (urgent > 0) --urgent;
+  }
 }
 
 Duration Leader::deadline_of(const Peer& peer) const {

@@ -67,6 +67,7 @@ struct Build {
 // Append the block of this pipe.block as it is; answered with take_failed(), or it becomes durable.
 struct Take {
   CallId call = 0;
+  bool urgent = true;  // or others make the majority: it may be synced with what comes soon
 };
 struct Truncate {
   model::LogPoint keep;
@@ -95,6 +96,7 @@ struct SendBlock {
   model::Epoch epoch;
   uint64_t generation = 0;
   model::Lsn commit, last;
+  size_t urgent = 1;  // of those that it is sent to, so many are to sync at once
 };
 struct ForgetBlocks {
   model::Lsn through;
@@ -141,6 +143,7 @@ struct Forward {
   CallId call = 0;
   model::Hop to;
   std::vector<model::Hop> route;
+  uint64_t urgent = 0;
 };  // the pipe.block, as it came
 struct Release {
   CallId call = 0;

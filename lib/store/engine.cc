@@ -113,8 +113,8 @@ base::Result<model::BlockHeader> Engine::build(const model::PartitionId& partiti
   return impl_->build(partition, spec, std::move(payload), std::move(done));
 }
 base::Result<model::LogPoint> Engine::take(const model::PartitionId& partition, const model::BlockHeader& header,
-                                           std::string payload, Taken done) {
-  return impl_->take(partition, header, std::move(payload), std::move(done));
+                                           std::string payload, Taken done, Sync sync) {
+  return impl_->take(partition, header, std::move(payload), std::move(done), sync);
 }
 base::Status Engine::commit(const model::PartitionId& partition, model::Lsn lsn) {
   return impl_->commit_log(partition, lsn);

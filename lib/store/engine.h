@@ -306,7 +306,7 @@ class Engine {
   // catching_up: it does not follow, something is missing; diverged: another block has its place here, or comes before
   // it; unavailable: older than what can be compared.
   base::Result<model::LogPoint> take(const model::PartitionId& partition, const model::BlockHeader& header,
-                                     std::string payload, Taken done);
+                                     std::string payload, Taken done, Sync sync = Sync::now);
   // A majority has it up to there: a point of this very log. What is durable of it is read from now on, the rest as
   // soon as it is; what lies behind the end is not remembered. A block's own commit LSN counts like this too.
   base::Status commit(const model::PartitionId& partition, model::Lsn lsn);

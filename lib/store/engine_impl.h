@@ -194,10 +194,10 @@ struct Engine::Impl {
   base::Result<model::BlockHeader> build(const model::PartitionId& partition, const BuildSpec& spec,
                                          std::string payload, Taken done);
   base::Result<model::LogPoint> take(const model::PartitionId& partition, const model::BlockHeader& header,
-                                     std::string payload, Taken done);
+                                     std::string payload, Taken done, Sync sync);
   base::Result<model::LogPoint> take_again(Log& log, const model::BlockHeader& header, Taken done);
-  void add_log_block(const std::shared_ptr<Log>& log, const model::BlockHeader& header, std::string payload,
-                     Taken done);
+  void add_log_block(const std::shared_ptr<Log>& log, const model::BlockHeader& header, std::string payload, Taken done,
+                     Sync sync = Sync::now);
   base::Status commit_log(const model::PartitionId& partition, model::Lsn lsn);
   base::Status seal_log(const model::PartitionId& partition, model::Epoch promised, Done done);
   base::Status truncate_log(const model::PartitionId& partition, const model::LogPoint& keep, Done done);

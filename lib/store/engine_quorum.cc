@@ -139,7 +139,7 @@ base::Status Engine::Impl::check_block(const Log& log, const BlockHeader& h, std
 }
 
 base::Result<LogPoint> Engine::Impl::take(const model::PartitionId& partition, const BlockHeader& h,
-                                          std::string payload, Taken done) {
+                                          std::string payload, Taken done, Sync sync) {
   TRY_ASSIGN(Log * log, quorum_log_of(partition));
   TRY(check_block(*log, h, payload));
   TRY(can_add(*log, h.kind, payload.size()));
@@ -148,7 +148,7 @@ base::Result<LogPoint> Engine::Impl::take(const model::PartitionId& partition, c
   if (before_of(h) != log->end) return base::fail(Code::diverged, "the block does not follow the log's last one");
   if (log->quorum->tail.size() + log->quorum->flying.size() >= kTailBlocksMax)
     return base::fail(later(Code::overloaded, "too many blocks that are not committed"));
-  add_log_block(live.find(partition)->second, h, std::move(payload), std::move(done));
+  add_log_block(live.find(partition)->second, h, std::move(payload), std::move(done), sync);
   return log->end;
 }
 
@@ -176,8 +176,8 @@ void Engine::Impl::note_block(Log& log, const BlockHeader& h, std::string_view p
   if (const auto mark = model::cut_mark(h, payload)) q.cuts.note(*mark, q.commit);
 }
 
-void Engine::Impl::add_log_block(const std::shared_ptr<Log>& log, const BlockHeader& h, std::string payload,
-                                 Taken done) {
+void Engine::Impl::add_log_block(const std::shared_ptr<Log>& log, const BlockHeader& h, std::string payload, Taken done,
+                                 Sync sync) {
   auto& q = *log->quorum;
   note_block(*log, h, payload);
   last_block = q.last_block = parts.clock.now();
@@ -195,6 +195,7 @@ void Engine::Impl::add_log_block(const std::shared_ptr<Log>& log, const BlockHea
     };
   appended_bytes += payload.size();
   block.payload = std::move(payload);
+  block.sync = sync;
   add(std::move(block));
 }
 

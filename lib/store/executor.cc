@@ -1,13 +1,17 @@
 #include "lib/store/executor.h"
 
+#include <chrono>
 #include <condition_variable>
 #include <deque>
+#include <map>
 #include <mutex>
 #include <thread>
 #include <vector>
 
 namespace cantle::store {
 namespace {
+
+using Clock = std::chrono::steady_clock;
 
 struct Work {
   Executor::Fn task, done;
@@ -34,13 +38,33 @@ class Pool {
     }
     some_.notify_one();
   }
+  void at(Clock::time_point when, Executor::Fn fn) {
+    {
+      const std::lock_guard lock(mutex_);
+      later_.emplace(when, std::move(fn));
+    }
+    some_.notify_one();
+  }
 
  private:
   void serve() {
     std::unique_lock lock(mutex_);
     for (;;) {
-      some_.wait(lock, [this] { return stop_ || !queue_.empty(); });
+      const auto due = [this] { return !later_.empty() && later_.begin()->first <= Clock::now(); };
+      while (!stop_ && queue_.empty() && !due()) {
+        if (later_.empty())
+          some_.wait(lock);
+        else
+          some_.wait_until(lock, later_.begin()->first);
+      }
       if (stop_) return;
+      if (due()) {
+        auto fn = later_.extract(later_.begin());
+        lock.unlock();
+        post_(std::move(fn.mapped()));
+        lock.lock();
+        continue;
+      }
       Work work = std::move(queue_.front());
       queue_.pop_front();
       lock.unlock();
@@ -55,6 +79,7 @@ class Pool {
   std::mutex mutex_;
   std::condition_variable some_;
   std::deque<Work> queue_;
+  std::multimap<Clock::time_point, Executor::Fn> later_;
   bool stop_ = false;
   std::vector<std::thread> threads_;
 };
@@ -84,8 +109,10 @@ ThreadExecutor::~ThreadExecutor() = default;
 void ThreadExecutor::run(Lane lane, Fn task, Fn done) { impl_->pool(lane).add({std::move(task), std::move(done)}); }
 void ThreadExecutor::defer(Fn fn) { impl_->defer(std::move(fn)); }
 
+void ThreadExecutor::after(base::Duration delay, Fn fn) { impl_->journal.at(Clock::now() + delay, std::move(fn)); }
+
 struct InlineExecutor::Impl {
-  std::deque<Fn> deferred;
+  std::deque<Fn> deferred, later;
   std::deque<Work> tasks;
 };
 
@@ -94,6 +121,8 @@ InlineExecutor::~InlineExecutor() = default;
 void InlineExecutor::run(Lane, Fn task, Fn done) { impl_->tasks.push_back({std::move(task), std::move(done)}); }
 void InlineExecutor::defer(Fn fn) { impl_->deferred.push_back(std::move(fn)); }
 
+void InlineExecutor::after(base::Duration, Fn fn) { impl_->later.push_back(std::move(fn)); }
+
 bool InlineExecutor::step() {
   if (!impl_->deferred.empty()) {
     const Fn fn = std::move(impl_->deferred.front());
@@ -101,7 +130,13 @@ bool InlineExecutor::step() {
     fn();
     return true;
   }
-  if (impl_->tasks.empty()) return false;
+  if (impl_->tasks.empty() && impl_->later.empty()) return false;
+  if (impl_->tasks.empty()) {
+    const Fn fn = std::move(impl_->later.front());
+    impl_->later.pop_front();
+    fn();
+    return true;
+  }
   const Work work = std::move(impl_->tasks.front());
   impl_->tasks.pop_front();
   work.task();

@@ -3,6 +3,7 @@
 //
 // Use
 //   executor.run(Lane::journal, [=] { …on the lane's thread… }, [=] { …back on the loop… });
+//   executor.after(2ms, [=] { …on the loop, so much later, or when the journal lane's task ends… });
 //   executor.defer([=] { …on the loop, when the current turn's events have been handled… });
 //
 // Invariants
@@ -10,12 +11,14 @@
 //     `done`s run on the loop in that order. Tasks of the read lane may run beside each other.
 //   * After the executor's destructor began nothing is started any more; what was not started is lost.
 //
-// Threads: run() and defer() are called on the loop thread only.
+// Threads: run(), after() and defer() are called on the loop thread only.
 #pragma once
 
 #include <cstdint>
 #include <functional>
 #include <memory>
+
+#include "lib/base/time.h"
 
 namespace cantle::store {
 
@@ -32,6 +35,7 @@ class Executor {
   virtual ~Executor() = default;
   virtual void run(Lane lane, Fn task, Fn done) = 0;
   virtual void defer(Fn fn) = 0;
+  virtual void after(base::Duration delay, Fn fn) = 0;
 };
 
 // Real threads: one each for journal, apply and background, `read_threads` for reading.
@@ -44,19 +48,22 @@ class ThreadExecutor final : public Executor {
   ~ThreadExecutor() override;
   void run(Lane lane, Fn task, Fn done) override;
   void defer(Fn fn) override;
+  void after(base::Duration delay, Fn fn) override;  // the journal's thread looks at the clock
 
  private:
   struct Impl;
   std::unique_ptr<Impl> impl_;
 };
 
-// No threads: tasks wait in the order given until somebody runs them. For tests and tools.
+// No threads: tasks wait in the order given until somebody runs them; after() is when nothing else is left. For tests
+// and tools.
 class InlineExecutor final : public Executor {
  public:
   InlineExecutor();
   ~InlineExecutor() override;
   void run(Lane lane, Fn task, Fn done) override;
   void defer(Fn fn) override;
+  void after(base::Duration delay, Fn fn) override;
   bool step();     // runs the next deferred function or the next task with its done; false: nothing to do
   void run_all();  // until nothing is left
 

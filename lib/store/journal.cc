@@ -123,6 +123,7 @@ void Journal::start(const JournalPosition& head, std::shared_ptr<File> file, std
 void Journal::add(JournalBlock block) {
   CHECK(framed_size(block.payload.size()) <= options_.segment_bytes);
   queued_bytes_ += framed_size(block.payload.size());
+  urgent_ = urgent_ || block.sync == Sync::now || queued_bytes_ >= kSoonMax;
   queue_.push_back(std::move(block));
 }
 
@@ -136,6 +137,7 @@ bool Journal::has_room(uint64_t payload_bytes) const {
 
 void Journal::pump() {
   if (writing_ || failed_ || queue_.empty()) return;
+  if (!urgent_) return wait_for_more();
   if (head_.offset + framed_size(queue_.front().payload.size()) > options_.segment_bytes && !next_segment()) return;
   auto group = std::make_shared<Group>();
   group->file = file_;
@@ -152,8 +154,21 @@ void Journal::pump() {
     bytes += size;
   }
   group->end = head_;
+  if (queue_.empty()) urgent_ = false;
   groups_here_++;
   write(std::move(group));
+}
+
+// What comes after the first one that waits goes with it.
+void Journal::wait_for_more() {
+  if (std::exchange(timer_, true)) return;
+  executor_.after(kSyncSoon, [this, alive = std::weak_ptr(alive_)] {
+    if (alive.expired()) return;
+    timer_ = false;
+    if (queue_.empty()) return;
+    urgent_ = true;
+    pump();
+  });
 }
 
 bool Journal::next_segment() {

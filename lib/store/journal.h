@@ -18,9 +18,12 @@
 //   * After a failed write or sync nothing is written any more and handlers.failed is called once (S61).
 //   * A segment is written only after its whole length and its name are on the disk.
 //
+// One that may wait (Sync::soon) starts no group by itself until kSyncSoon later.
+//
 // Threads: the loop; writing and making ready run on lanes.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -29,6 +32,7 @@
 #include <vector>
 
 #include "lib/base/result.h"
+#include "lib/base/time.h"
 #include "lib/model/block.h"
 #include "lib/store/disk.h"
 #include "lib/store/executor.h"
@@ -39,6 +43,9 @@ namespace cantle::store {
 constexpr size_t kRecycleMax = 2;                      // retired segments kept for reuse
 constexpr uint64_t kLargeGroup = uint64_t{256} << 10;  // bytes a sync, on the average of a segment: a stream
 
+constexpr base::Duration kSyncSoon = std::chrono::milliseconds(2);
+constexpr uint64_t kSoonMax = uint64_t{256} << 10;  // bytes that wait for more
+
 enum class SegmentFill : uint8_t { zeros, reserve };
 
 struct JournalBlock {
@@ -47,6 +54,7 @@ struct JournalBlock {
   std::shared_ptr<void> context;           // the owner's; kept with the block
   std::function<void(base::Status)> done;  // the owner's too: the journal does not call it
   Frame frame;                             // set when its place is decided
+  Sync sync = Sync::now;
 };
 
 struct JournalOptions {
@@ -92,6 +100,7 @@ class Journal {
   void write(std::shared_ptr<Group> group);
   void written(const std::shared_ptr<Group>& group);
   void make_ready();
+  void wait_for_more();
   void fail(const base::Error& error);
 
   Disk& disk_;
@@ -106,6 +115,7 @@ class Journal {
   uint64_t groups_here_ = 0;  // in this segment
   SegmentFill fill_ = SegmentFill::zeros;
   bool writing_ = false, making_ = false, no_room_ = false, failed_ = false;
+  bool urgent_ = false, timer_ = false;  // something queued is to be synced now; somebody looks soon
   std::deque<uint64_t> retired_;
 };
 

@@ -8,6 +8,9 @@
 
 namespace cantle::store {
 
+// When a block of the journal is synced. Soon: it may wait a little for others to share its sync (journal.h).
+enum class Sync : uint8_t { now, soon };
+
 // Where a frame starts (or the next one will). `sequence` alone orders positions of one journal.
 struct JournalPosition {
   uint64_t segment = 0, offset = 0, sequence = 0;  // segments and sequences count from 1

@@ -24,6 +24,12 @@ void SimExecutor::run(store::Lane lane, Fn task, Fn done) {
   });
 }
 
+void SimExecutor::after(base::Duration delay, Fn fn) {
+  process_.after(delay, [here = here_, f = std::move(fn)] {
+    if (*here) f();
+  });
+}
+
 void SimExecutor::defer(Fn fn) {
   process_.post([here = here_, f = std::move(fn)] {
     if (*here) f();

@@ -22,6 +22,7 @@ class SimExecutor final : public store::Executor {
 
   void run(store::Lane lane, Fn task, Fn done) override;
   void defer(Fn fn) override;
+  void after(base::Duration delay, Fn fn) override;
 
  private:
   Process& process_;

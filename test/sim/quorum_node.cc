@@ -652,10 +652,12 @@ void QuorumNode::perform(Replica& r, Take& e) {
   const auto it = blocks_.find(e.call);
   const BytesPtr bytes = it->second.bytes;
   blocks_.erase(it);
-  const auto taken =
-      engine_->take(r.id, bytes->header, bytes->payload, [this, &r](const base::Result<model::LogPoint>& point) {
+  const auto taken = engine_->take(
+      r.id, bytes->header, bytes->payload,
+      [this, &r](const base::Result<model::LogPoint>& point) {
         if (point) durable(r, *point);
-      });
+      },
+      e.urgent ? store::Sync::now : store::Sync::soon);
   if (taken) return;
   world_.scheduler.note("take_failed", host_.id.name, r.partition, to_string(taken.error()));
   run(r, [&](Out& out) { r.machine->take_failed(at(), engine_->quorum_log(r.id)->end, taken.error(), out); });
@@ -714,8 +716,9 @@ void QuorumNode::send_block(const model::ServerId& to, BlockMessage message) {
 void QuorumNode::perform(Replica& r, SendBlock& e) {
   const auto it = r.kept.find(e.last);
   CHECK(it != r.kept.end());
-  send_block(e.to.server,
-             {{envelope(r, e.to.assignment), e.epoch, e.generation, e.commit, std::move(e.route), ""}, it->second});
+  send_block(
+      e.to.server,
+      {{envelope(r, e.to.assignment), e.epoch, e.generation, e.commit, std::move(e.route), e.urgent, ""}, it->second});
 }
 
 void QuorumNode::perform(Replica& r, ForgetBlocks& e) { r.kept.erase(r.kept.begin(), r.kept.upper_bound(e.through)); }
@@ -732,7 +735,7 @@ void QuorumNode::perform(Replica& r, SendOld& e) {
   const auto see = [blocks](const model::BlockHeader& h, std::string_view bytes) {
     blocks->push_back(std::make_shared<const Bytes>(Bytes{h, std::string(bytes.substr(wire::kBlockHeaderSize))}));
   };
-  const model::PipeBlock message{envelope(r, e.to.assignment), e.epoch, e.generation, e.commit, {}, ""};
+  const model::PipeBlock message{envelope(r, e.to.assignment), e.epoch, e.generation, e.commit, {}, 1, ""};
   engine_->stream_log(
       r.id, e.from, 1 + host_.process.random().below(kOldPart), see,
       [this, &r, message, blocks, to = e.to](const base::Status& status) {
@@ -794,6 +797,7 @@ void QuorumNode::perform(Replica& r, SendAck& e) {
 void QuorumNode::perform(Replica&, Forward& e) {
   BlockMessage m = blocks_.at(e.call);
   m.message.route = std::move(e.route);
+  m.message.urgent = e.urgent;
   m.message.envelope.to_assignment = e.to.assignment;
   send_block(e.to.server, std::move(m));
 }

@@ -569,7 +569,7 @@ class PipelineWorld {
   void perform(Node& n, SendBlock& e) {
     const auto it = n.kept.find(e.last);
     if (it == n.kept.end()) return violate("a block is to be sent that was let go");
-    send(n, e.to, it->second, {envelope(n, e.to), e.epoch, e.generation, e.commit, e.route, ""});
+    send(n, e.to, it->second, {envelope(n, e.to), e.epoch, e.generation, e.commit, e.route, e.urgent, ""});
   }
   void perform(Node& n, SendOld& e) {
     on(n, between(50, 3000) * 1us, [this, &n, e] {
@@ -584,7 +584,7 @@ class PipelineWorld {
       for (size_t i = 0; i < n.durable && ends.size() < 5; ++i) {
         const auto& b = n.log[i];
         if (b.header.first < e.from) continue;
-        send(n, e.to, b, {envelope(n, e.to), e.epoch, e.generation, e.commit, {}, ""});
+        send(n, e.to, b, {envelope(n, e.to), e.epoch, e.generation, e.commit, {}, 1, ""});
         ends.push_back(end_of(b));
       }
       n.leader->old_sent(now_, e.to, e.generation, ends, out);
@@ -595,6 +595,7 @@ class PipelineWorld {
     const auto& [block, message] = n.blocks.at(e.call);
     auto m = message;
     m.route = e.route;
+    m.urgent = e.urgent;
     send(n, e.to, block, m);
   }
   void perform(Node&, ReadReshape&) {}  // a replica's, not its leader's (quorum_cut.h)

@@ -80,7 +80,7 @@ struct FollowerRig {
     h.prev_lsn = before.lsn;
     h.prev_crc = before.crc;
     h.header_crc = end.crc;
-    follower.block(now, ++calls, h, {envelope(), Epoch{epoch}, generation, Lsn{commit}, {}, ""}, out);
+    follower.block(now, ++calls, h, {envelope(), Epoch{epoch}, generation, Lsn{commit}, route, urgent, ""}, out);
   }
   void durable() {
     out.clear();
@@ -94,6 +94,8 @@ struct FollowerRig {
     return nullptr;
   }
   CallId calls = 0;
+  std::vector<model::Hop> route;  // of what it is sent
+  uint64_t urgent = 1;
 };
 
 TEST(Follower, NeverCutsBelowItsCommit) {  // S1
@@ -245,6 +247,110 @@ struct AloneRig final : Gatherer {
   }
 };
 
+// Who is behind those that make the majority with the leader: a sync at once would only be in the way of the next ones.
+TEST(Follower, whom_the_majority_does_not_need_may_wait_with_its_sync) {
+  FollowerRig r(at(1, 9), Lsn{9}, table({{1, 1}}));
+  r.open(2, 1, 9);
+  const auto urgent = [&](uint64_t lsn, uint64_t count) {
+    r.route = {{{"p3"}, {}}, {{"p4"}, {}}};
+    r.urgent = count;
+    r.block(2, 1, lsn == 10 ? at(1, 9) : at(2, lsn - 1), at(2, lsn));
+    return std::pair(r.got<Take>()->urgent, r.got<Forward>()->urgent);
+  };
+  EXPECT_EQ(urgent(10, 2), std::pair(true, uint64_t{1}));
+  EXPECT_EQ(urgent(11, 1), std::pair(true, uint64_t{0}));
+  EXPECT_EQ(urgent(12, 0), std::pair(false, uint64_t{0}));
+}
+
+// A leader of some, all of whom have what it has; every write becomes one record.
+struct ChainRig final : Gatherer {
+  explicit ChainRig(size_t others, Pipeline pipeline = Pipeline::chain) {
+    model::Voters voters{{0, model::ServerId{"p1"}, {}}};
+    for (uint8_t i = 1; i <= others; i++) {
+      hops.push_back({model::ServerId{"p" + std::to_string(i + 1)}, model::AssignmentId::draw(random)});
+      voters.push_back({i, hops.back().server, hops.back().assignment});
+    }
+    leader.emplace(model::Hop{model::ServerId{"p1"}, {}}, Epoch{2}, voters, log, *this, pipeline);
+    leader->begin(now, out);
+    const auto begun = std::exchange(out, {});
+    for (const auto& e : begun)
+      if (const auto* b = std::get_if<Build>(&e)) place(*b);
+    for (const auto& e : begun) {
+      const auto* o = std::get_if<SendOpen>(&e);
+      if (o == nullptr) continue;
+      model::PipeOpenReply reply;
+      reply.end = at(1, 9);
+      reply.epochs = table({{1, 1}});
+      leader->opened(now, o->to, o->generation, reply, out);
+    }
+    for (const auto& hop : hops) acked(hop, 10);
+  }
+  Judged gather(RequestId, BatchId, Epoch, Lsn) override { return {1, 100, {}, true}; }
+  void place(const Build& b) {
+    end = b.first;
+    leader->built(now, b.batch, Leader::Placed{b.first, at(2, b.first.value), 100}, out);
+    log.durable(log.end());
+    leader->durable(now, out);
+  }
+  void acked(const model::Hop& hop, uint64_t lsn) {
+    model::PipeAck ack;
+    ack.envelope.from = hop.server;
+    ack.envelope.from_assignment = hop.assignment;
+    ack.epoch = Epoch{2};
+    ack.generation = 100;
+    ack.durable = at(2, lsn);
+    leader->acked(now, ack, out);
+  }
+  // A block; who is sent it, and how many of them and of those behind are to sync at once. All acknowledge it: after a
+  // millisecond, but for one.
+  std::vector<std::pair<std::string, size_t>> write(size_t slow = 100, base::Duration after = 1ms) {
+    out.clear();
+    leader->write(now, ++requests, 100, now + 5s, out);
+    leader->flush(now, out);
+    for (const auto& e : std::exchange(out, {}))
+      if (const auto* b = std::get_if<Build>(&e)) place(*b);
+    std::vector<std::pair<std::string, size_t>> sent;
+    for (const auto& e : out)
+      if (const auto* s = std::get_if<SendBlock>(&e)) sent.emplace_back(s->to.server.name, s->urgent);
+    now = now + 1ms;
+    for (size_t i = 0; i < hops.size(); i++)
+      if (i != slow) acked(hops[i], end.value);
+    now = now + (after - 1ms);
+    if (slow < hops.size()) acked(hops[slow], end.value);
+    return sent;
+  }
+
+  base::Instant now{100s};
+  base::SeededRandom random{1};
+  Log log{at(1, 9), Lsn{9}, table({{1, 1}})};
+  std::vector<model::Hop> hops;
+  std::optional<Leader> leader;
+  Effects out;
+  Lsn end;
+  RequestId requests = 0;
+};
+
+TEST(Leader, as_many_sync_at_once_as_make_a_majority_with_it) {
+  using Sent = std::vector<std::pair<std::string, size_t>>;
+  EXPECT_EQ(ChainRig(2).write(), (Sent{{"p2", 1}}));
+  EXPECT_EQ(ChainRig(4).write(), (Sent{{"p2", 2}}));
+  EXPECT_EQ(ChainRig(2, Pipeline::star).write(), (Sent{{"p2", 1}, {"p3", 0}}));
+  EXPECT_EQ(ChainRig(4, Pipeline::star).write(), (Sent{{"p2", 1}, {"p3", 1}, {"p4", 0}, {"p5", 0}}));
+  EXPECT_EQ(ChainRig(1).write(), (Sent{{"p2", 1}}));
+}
+
+// Or a write would wait for the slow one and then for the patience of the others.
+TEST(Leader, who_is_slow_is_not_counted_on) {
+  using Sent = std::vector<std::pair<std::string, size_t>>;
+  ChainRig r(2);
+  for (int i = 0; i < 20; i++) r.write(0, 20ms);
+  EXPECT_EQ(r.write(), (Sent{{"p2", 2}}));
+  for (int i = 0; i < 20; i++) r.write();
+  EXPECT_EQ(r.write(), (Sent{{"p2", 1}}));
+  for (int i = 0; i < 20; i++) r.write(1, 20ms);
+  EXPECT_EQ(r.write(), (Sent{{"p2", 1}})) << "the last one may be as slow as it is";
+}
+
 TEST(Leader, gathers_while_its_disk_is_busy_and_no_longer) {
   AloneRig r;
   r.begin();
@@ -381,7 +487,7 @@ TEST(Leader, a_notice_asks_for_an_answer_only_when_no_acknowledgement_confirmed_
   r.begin(900);
   EXPECT_EQ(r.reads(), 901U);
   r.sent(901, 100);
-  r.acked(1001, 0, 2);  // the epoch start
+  r.acked(1001, 0, 2);                                                    // the epoch start
   const auto notice = [&](base::Duration later) -> std::optional<bool> {  // was it quiet?
     r.out.clear();
     r.now = r.now + later;

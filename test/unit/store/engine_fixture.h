@@ -58,11 +58,24 @@ class Gate final : public Executor {
       lanes->run(lane, std::move(task), std::move(done));
   }
   void defer(Fn fn) override { lanes->defer(std::move(fn)); }
+  void after(base::Duration delay, Fn fn) override {
+    if (still)
+      later_.push_back(std::move(fn));
+    else
+      lanes->after(delay, std::move(fn));
+  }
+  bool still = false;  // no time passes
+  void pass() {
+    for (auto& fn : std::exchange(later_, {})) fn();
+  }
   void open() {
     shut.clear();
     for (auto& w : std::exchange(waiting_, {})) lanes->run(w.lane, std::move(w.task), std::move(w.done));
   }
-  void clear() { waiting_.clear(); }
+  void clear() {
+    waiting_.clear();
+    later_.clear();
+  }
 
  private:
   struct Waiting {
@@ -70,6 +83,7 @@ class Gate final : public Executor {
     Fn task, done;
   };
   std::vector<Waiting> waiting_;
+  std::vector<Fn> later_;
 };
 
 class Store {

@@ -1,6 +1,7 @@
 // Logs of quorum tables through the engine.
 #include <gtest/gtest.h>
 
+#include "lib/store/journal.h"
 #include "test/unit/store/quorum_fixture.h"
 
 namespace cantle::store {
@@ -113,6 +114,39 @@ TEST(Quorum, a_follower_takes_what_its_leader_built_byte_for_byte) {
   ASSERT_TRUE(s.commit(4));
   ASSERT_TRUE(leader.commit(4));
   EXPECT_EQ(s.hash(1).hash, leader.hash(1).hash);
+}
+
+TEST(Quorum, a_block_that_may_wait_is_synced_with_the_next_one_or_soon) {
+  QuorumStore s;
+  ASSERT_TRUE(s.open());
+  ASSERT_TRUE(s.create_quorum(1, 1));
+  model::LogPoint end;
+  std::vector<uint64_t> durable;
+  const auto take = [&](Sync sync, size_t bytes = 1) {
+    const auto b = block_after(end, 1, 1, 0, {{"k", std::string(bytes, 'v')}});
+    end = end_of(b.header);
+    ASSERT_TRUE(s.take(
+        b, [&](auto p) { durable.push_back(p ? p->lsn.value : 0); }, sync));
+    s.run();
+  };
+  const auto syncs = [&, before = s.engine->status().syncs] { return s.engine->status().syncs - before; };
+  s.gate.still = true;
+  take(Sync::soon);
+  take(Sync::soon);
+  EXPECT_EQ(durable, (std::vector<uint64_t>{}));
+  take(Sync::now);
+  EXPECT_EQ(durable, (std::vector<uint64_t>{1, 2, 3}));
+  EXPECT_EQ(syncs(), 1U);
+  take(Sync::soon);
+  EXPECT_EQ(durable.size(), 3U);
+  s.gate.pass();
+  s.run();
+  EXPECT_EQ(durable.size(), 4U) << "nothing else came";
+  s.gate.pass();
+  take(Sync::soon);
+  EXPECT_EQ(durable.size(), 4U) << "that nothing waited is no reason for hurry";
+  for (size_t bytes = 0; bytes < kSoonMax; bytes += 30000) take(Sync::soon, 30000);
+  EXPECT_GT(durable.size(), 4U) << "nor is much held back";
 }
 
 TEST(Quorum, a_block_that_does_not_follow_is_refused_and_says_why) {

@@ -99,8 +99,8 @@ class QuorumStore : public Store {
   base::Result<model::BlockHeader> begin_epoch(uint64_t epoch, uint8_t p = 1) {
     return engine->build(partition(p), {model::BlockKind::epoch_start, {epoch}, log(p).commit}, "", nullptr);
   }
-  base::Result<model::LogPoint> take(const model::Block& b, Engine::Taken done = nullptr) {
-    return engine->take(b.header.partition, b.header, b.payload, std::move(done));
+  base::Result<model::LogPoint> take(const model::Block& b, Engine::Taken done = nullptr, Sync sync = Sync::now) {
+    return engine->take(b.header.partition, b.header, b.payload, std::move(done), sync);
   }
   base::Status commit(uint64_t lsn, uint8_t p = 1) { return engine->commit(partition(p), {lsn}); }
   base::Status seal(uint64_t promised, uint8_t p = 1) {

@@ -5,6 +5,7 @@
 #include <deque>
 #include <filesystem>
 #include <mutex>
+#include <thread>
 
 #include "lib/store/direct_reader.h"
 #include "lib/store/lmdb_index.h"
@@ -63,6 +64,28 @@ struct Daemon {
     });
   }
 };
+
+TEST(Threads, what_is_to_be_done_later_is_done_on_the_loop_and_not_before) {
+  MiniLoop loop;
+  ThreadExecutor lanes(loop.poster(), loop.deferrer());
+  const auto loop_thread = std::this_thread::get_id();
+  const auto begun = std::chrono::steady_clock::now();
+  std::vector<int> order;
+  const auto later = [&](int n, std::chrono::milliseconds delay) {
+    lanes.after(delay, [&, n, delay] {
+      EXPECT_EQ(std::this_thread::get_id(), loop_thread);
+      EXPECT_GE(std::chrono::steady_clock::now() - begun, delay);
+      order.push_back(n);
+    });
+  };
+  later(3, std::chrono::milliseconds(30));
+  later(1, std::chrono::milliseconds(10));
+  later(2, std::chrono::milliseconds(20));
+  lanes.run(
+      Lane::journal, [] {}, [&] { order.push_back(0); });
+  ASSERT_TRUE(loop.until([&] { return order.size() == 4; }));
+  EXPECT_EQ(order, (std::vector<int>{0, 1, 2, 3}));
+}
 
 TEST(Threads, more_reads_at_once_than_the_index_has_slots_for_readers) {
   Daemon d;
