@@ -143,10 +143,11 @@ void Journal::pump() {
   group->file = file_;
   const uint64_t first = head_.sequence;
   uint64_t bytes = 0;
+  const uint64_t most = std::min(options_.group_bytes_max, kStreamGroup);
   group->blocks.reserve(std::min(queue_.size(), kGroupReserve));
   while (!queue_.empty()) {
     const uint64_t size = framed_size(queue_.front().payload.size());
-    if (head_.offset + size > options_.segment_bytes || (bytes > 0 && bytes + size > options_.group_bytes_max)) break;
+    if (head_.offset + size > options_.segment_bytes || (bytes > 0 && bytes + size > most)) break;
     auto& block = group->blocks.emplace_back(std::move(queue_.front()));
     queue_.pop_front();
     block.frame = {head_, first, block.header};

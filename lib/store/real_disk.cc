@@ -33,6 +33,7 @@ using base::ok;
 
 constexpr mode_t kFileMode = 0640, kDirMode = 0750;
 constexpr size_t kDirectAlign = 4096, kDirectRead = size_t{2} << 20;
+constexpr size_t kWriteOut = size_t{256} << 10;  // of a large write, handed to the device at a time
 
 class Fd {
  public:
@@ -58,14 +59,19 @@ class RealFile final : public File {
     iov.reserve(parts.size());
     for (const auto part : parts)
       if (!part.empty()) iov.push_back({const_cast<char*>(part.data()), part.size()});
+    uint64_t out = offset;  // on its way to the device up to there
     for (size_t at = 0; at < iov.size();) {
-      const auto count = static_cast<int>(std::min<size_t>(iov.size() - at, IOV_MAX));
-      const ssize_t n = ::pwritev(fd_.get(), &iov[at], count, static_cast<off_t>(offset));
+      const ssize_t n = ::pwritev(fd_.get(), &iov[at], next_parts(iov, at), static_cast<off_t>(offset));
       if (n < 0 && errno == EINTR) continue;
       if (n < 0) return fail(errno_error("writing " + path_, errno));
       if (n == 0) return fail(errno_error("writing " + path_, ENOSPC));
       offset += static_cast<uint64_t>(n);
       at = advance(iov, at, static_cast<size_t>(n));
+      // The device writes this while the next is copied. Whether it could is what sync() says.
+      if (offset - out < kWriteOut) continue;
+      const uint64_t to = offset / kDirectAlign * kDirectAlign;
+      (void)::sync_file_range(fd_.get(), static_cast<off_t>(out), static_cast<off_t>(to - out), SYNC_FILE_RANGE_WRITE);
+      out = to;
     }
     return ok();
   }
@@ -131,6 +137,13 @@ class RealFile final : public File {
       done += got;
     }
     return done;
+  }
+
+  // So many make kWriteOut bytes, or all there is.
+  static int next_parts(const std::vector<iovec>& iov, size_t at) {
+    size_t n = 0;
+    for (size_t bytes = 0; at + n < iov.size() && n < IOV_MAX && bytes < kWriteOut; n++) bytes += iov[at + n].iov_len;
+    return static_cast<int>(n);
   }
 
   // Skips n written bytes; returns the first part that is not written wholly.

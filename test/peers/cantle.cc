@@ -58,10 +58,15 @@ class Cantle final : public Protocol {
       const auto scan = scanner.scan(rest, &frame);
       if (scan == wire::Scan::malformed) return base::fail(base::Code::malformed, "cantle: a malformed frame");
       if (scan == wire::Scan::incomplete) break;
-      if (!frame.error.empty()) return base::fail(wire::decode_error(frame.error));
+      rest.remove_prefix(frame.size);
+      if (!frame.error.empty()) {
+        auto error = wire::decode_error(frame.error);
+        if (error.code != base::Code::overloaded) return base::fail(std::move(error));
+        refused.push_back({frame.msgid, std::max<uint32_t>(error.retry_after_ms, 1) / 1e3});
+        continue;
+      }
       if (frame.msgid < under_way_.size()) under_way_[frame.msgid] = 0;
       done->push_back(frame.msgid);
-      rest.remove_prefix(frame.size);
     }
     in_.erase(0, in_.size() - rest.size());
     return base::ok();

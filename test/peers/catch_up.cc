@@ -74,7 +74,11 @@ void CatchUp::measure(const std::string& store, const Way& way, Figure& figure, 
   Plan missed = way.writes(options_.value);
   missed.operations = records();
   missed.seed = client.seed;
-  if (const auto done = load(missed); !done.error.empty()) give_up(store + ", what is missed: " + done.error);
+  const auto done = load(missed);
+  if (!done.error.empty()) give_up(store + ", what is missed: " + done.error);
+  if (done.refused != 0)
+    std::printf("%s: %llu of %llu writes of what is missed were first told to come later\n", store.c_str(),
+                static_cast<unsigned long long>(done.refused), static_cast<unsigned long long>(done.operations));
 
   way.start();
   const double begun = when(store + ": the catch-up", kStarts, way.begun);

@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <map>
 
 #include "lib/base/random.h"
 
@@ -25,7 +26,8 @@ struct Connection {
   std::unique_ptr<Protocol> protocol;
   std::string out;
   bool waits_to_write = false;
-  std::vector<double> begun;  // by tag
+  std::vector<double> begun;   // by tag
+  std::vector<uint64_t> keys;  // the same
 };
 
 class Load {
@@ -45,6 +47,7 @@ class Load {
     began_ = heard_ = bench::now_s();
     for (auto& c : connections_) {
       c.begun.resize(static_cast<size_t>(plan_.in_flight));
+      c.keys.resize(c.begun.size());
       c.protocol->begin(&c.out);
       for (uint32_t tag = 0; tag < c.begun.size(); tag++) ask(c, tag);
       c.protocol->sent(&c.out);
@@ -88,6 +91,7 @@ class Load {
     if (plan_.count != 0 && next_ >= plan_.count) return;
     const uint64_t key = plan_.count != 0 ? next_++ : random_.below(kKeys);
     c.begun[tag] = bench::now_s();
+    c.keys[tag] = key;
     c.protocol->request(plan_.op, key, tag, &c.out);
   }
 
@@ -122,15 +126,27 @@ class Load {
     }
   }
 
+  // Those that were told to come again, and may by now.
+  void ask_again() {
+    for (; !again_.empty() && again_.begin()->first <= now_; again_.erase(again_.begin())) {
+      const auto [i, tag] = again_.begin()->second;
+      auto& c = connections_[i];
+      c.protocol->request(plan_.op, c.keys[tag], tag, &c.out);
+      c.protocol->sent(&c.out);
+      write(c);
+    }
+  }
+
   void turn() {
     epoll_event events[64];
-    const int n = ::epoll_wait(epoll_, events, 64, plan_.each_second > 0 ? 1 : 100);
+    const int n = ::epoll_wait(epoll_, events, 64, plan_.each_second > 0 || !again_.empty() ? 1 : 100);
     now_ = bench::now_s();
     for (int i = 0; i < n && good(); i++) {
       auto& c = connections_[events[i].data.u64];
       if ((events[i].events & EPOLLOUT) != 0) write(c);
       if ((events[i].events & ~static_cast<uint32_t>(EPOLLOUT)) != 0) read(c);
     }
+    ask_again();
     if (plan_.each_second > 0) pace();
     if (now_ > heard_ + kSilence) fail("no answer for 10 s");
   }
@@ -142,6 +158,10 @@ class Load {
     done_.clear();
     if (const auto taken = c.protocol->take({buffer_.data(), static_cast<size_t>(n)}, &done_, &c.out); !taken)
       return fail(to_string(taken.error()));
+    for (const auto& r : c.protocol->refused)
+      again_.emplace(now_ + r.seconds, std::pair(static_cast<size_t>(&c - connections_.data()), r.tag));
+    outcome_.refused += c.protocol->refused.size();
+    c.protocol->refused.clear();
     if (!done_.empty()) {
       heard_ = now_ = bench::now_s();
       outcome_.operations += done_.size();
@@ -162,6 +182,7 @@ class Load {
   std::string buffer_;
   std::vector<Connection> connections_;
   std::vector<std::pair<size_t, uint32_t>> idle_;
+  std::multimap<double, std::pair<size_t, uint32_t>> again_;  // by when
   std::vector<uint32_t> done_;
   Outcome outcome_;
   int epoll_ = -1;

@@ -34,6 +34,13 @@ class Protocol {
   virtual void sent(std::string*) {}
   // Bytes that came; tags whose answer is whole and good. An error ends the run.
   virtual base::Status take(std::string_view bytes, std::vector<uint32_t>* done, std::string* out) = 0;
+
+  // Who was told to come again, by the last take(): the store has more to do than it can.
+  struct Refused {
+    uint32_t tag = 0;
+    double seconds = 0;  // not before that
+  };
+  std::vector<Refused> refused;
 };
 using MakeProtocol = std::function<std::unique_ptr<Protocol>()>;
 
@@ -51,7 +58,7 @@ struct Plan {
 };
 struct Outcome {
   double per_second = 0;
-  uint64_t operations = 0;
+  uint64_t operations = 0, refused = 0;  // a refused one is asked again
   bench::Samples latency_us;
   std::string error;  // empty: none
 };
