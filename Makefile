@@ -12,7 +12,7 @@ SHELL := /bin/bash
 
 # --- what it needs (Debian 12) ---------------------------------------------------------------
 BUILD_DEPS := g++ make ccache lld pkg-config libuv1-dev liblmdb-dev libzookeeper-st-dev libmsgpack-cxx-dev \
-  libcli11-dev libexpected-dev libabsl-dev libxxhash-dev libssl-dev
+  libcli11-dev libexpected-dev libabsl-dev libxxhash-dev libssl-dev libgoogle-perftools-dev
 RUN_DEPS := default-jre-headless libzookeeper-java libslf4j-java apt-utils procps util-linux jq
 TEST_DEPS := libgtest-dev bats bats-support bats-assert bats-file parallel strace faketime lmdb-utils socat \
   netcat-openbsd iproute2 nftables e2fsprogs python3 python3-msgpack mandoc shellcheck clang clang-format clang-tidy \
@@ -37,6 +37,8 @@ CPPFLAGS := -I. -DMSGPACK_NO_BOOST -DCANTLE_VERSION='"$(VERSION)"'
 LDFLAGS := -pthread -fuse-ld=lld
 ABSL_LIBS := $(shell pkg-config --libs absl_btree absl_flat_hash_map 2>/dev/null)
 LDLIBS := -luv -llmdb -lzookeeper_st -lcrypto -lxxhash $(ABSL_LIBS)
+# In the place of glibc's malloc, but not of a sanitizer's.
+ALLOCATOR := $(if $(SAN),,-ltcmalloc_minimal)
 ifneq ($(TESTING),)
 CPPFLAGS += -DCANTLE_TESTING
 endif
@@ -112,7 +114,7 @@ endef
 $(foreach r,$(ROOMS),$(eval $(call room_rules,$(r),lib/$(r))))
 $(eval $(call room_rules,support,test/support))
 
-link = @mkdir -p $(@D); echo "  LINK  $@"; $(CXX) $(LDFLAGS) $(filter %.o,$^) -Wl,--start-group $(filter %.a,$^) -Wl,--end-group $(1) $(LDLIBS) -o $@.$$$$ && mv $@.$$$$ $@
+link = @mkdir -p $(@D); echo "  LINK  $@"; $(CXX) $(LDFLAGS) $(filter %.o,$^) -Wl,--start-group $(filter %.a,$^) -Wl,--end-group $(1) $(LDLIBS) $(ALLOCATOR) -o $@.$$$$ && mv $@.$$$$ $@
 
 define binary_rules
 $(B)/bin/$(1): $(call obj,$(wildcard cmd/$(1)/*.cc)) $(ALL_ARCHIVES)

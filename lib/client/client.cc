@@ -75,11 +75,12 @@ void Client::got_map(const std::string& table, base::Result<MapPtr> map) {
 base::Result<rpc::Peer*> Client::peer(const model::ServerId& server) {
   const ServerEntry* entry = servers_.find(server);
   if (!entry) return base::fail(Code::unavailable, "nothing is known of server " + server.name);
-  TRY_ASSIGN(const auto address, entry->address());
   auto& peer = peers_[server];
+  if (peer && peer->connected()) return peer.get();
+  TRY_ASSIGN(const auto address, entry->address());  // looks whether its socket is there
   if (!peer)
     peer = std::make_unique<rpc::Peer>(loop_, address, rpc::PeerOptions{.identity = options_.identity});
-  else if (!peer->connected() && !(peer->address() == address))
+  else if (!(peer->address() == address))
     peer->move_to(address);
   return peer.get();
 }

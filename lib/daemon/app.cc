@@ -1,6 +1,5 @@
 #include "lib/daemon/app.h"
 
-#include <malloc.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -15,9 +14,6 @@
 namespace cantle::daemon {
 namespace {
 
-// What the heap keeps of memory that is free.
-constexpr int kMmapThreshold = 16 << 20, kTrimThreshold = 32 << 20, kTopPad = 1 << 20;
-
 constexpr rlim_t kDescriptorsWanted = 65536;
 
 std::string base_name(const char* path) {
@@ -28,11 +24,6 @@ std::string base_name(const char* path) {
 void prepare_process() {
   // A peer that closes is an error of that one write, never the end of the process.
   std::signal(SIGPIPE, SIG_IGN);
-  // Messages of a megabyte come and go by the thousand. With glibc's own limits each takes its pages from the kernel
-  // anew, which costs more than all that is done with it.
-  mallopt(M_MMAP_THRESHOLD, kMmapThreshold);
-  mallopt(M_TRIM_THRESHOLD, kTrimThreshold);
-  mallopt(M_TOP_PAD, kTopPad);
   rlimit files{};
   if (getrlimit(RLIMIT_NOFILE, &files) != 0) return;
   const auto wanted = std::min<rlim_t>(files.rlim_max, kDescriptorsWanted);

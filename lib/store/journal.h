@@ -44,7 +44,7 @@ constexpr size_t kRecycleMax = 2;                      // retired segments kept 
 constexpr uint64_t kLargeGroup = uint64_t{256} << 10;  // bytes a sync, on the average of a segment: a stream
 
 // Of one sync: whoever else syncs on the disk waits for no more of a stream than that.
-constexpr uint64_t kStreamGroup = uint64_t{2} << 20;
+constexpr uint64_t kStreamGroup = uint64_t{4} << 20;
 constexpr base::Duration kSyncSoon = std::chrono::milliseconds(2);
 constexpr uint64_t kSoonMax = uint64_t{256} << 10;  // bytes that wait for more
 
