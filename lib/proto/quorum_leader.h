@@ -46,7 +46,8 @@ constexpr base::Duration kDeadlineMost = std::chrono::seconds(2);
 constexpr base::Duration kOpenTimeout = std::chrono::milliseconds(500);  // the shell's, for opens and cuts
 constexpr base::Duration kReopenFirst = std::chrono::milliseconds(50), kReopenMost = std::chrono::seconds(1);
 constexpr base::Duration kOutsideAgain = std::chrono::seconds(1);  // one that needs a snapshot is opened again
-// A replica that takes longer than that to acknowledge is not counted on: those after it sync at once, too.
+// A replica that takes longer than that to acknowledge, and twice as long as the quickest, is not counted on: those after
+// it sync at once, too.
 constexpr base::Duration kCountedOn = std::chrono::milliseconds(5);
 constexpr base::Duration kNoticeAfter = std::chrono::milliseconds(2);     // of a commit that no block told
 constexpr base::Duration kNoticeAgain = std::chrono::seconds(1);          // and that no acknowledgement has confirmed

@@ -270,10 +270,13 @@ void Leader::send_kept(Instant now, Peer& peer, const Lsn& from, Effects& out) {
 // How many of the order, from its first on, make the majority with the leader. What the others sync at once is in the
 // way of the next block where replicas share a disk, and is a sync more a block wherever they are.
 size_t Leader::urgent() const {
+  Duration limit = Duration::max();
+  for (const size_t at : order_) limit = std::min(limit, 2 * peers_[at].took);
+  limit = std::max<Duration>(limit, kCountedOn);
   const auto made = [&](size_t n, const model::Voters& voters) {
     return model::majority_of(voters, [&](const model::Voter& v) {
       return v.assignment == self_.assignment || std::any_of(order_.begin(), order_.begin() + n, [&](size_t at) {
-               return peers_[at].hop.assignment == v.assignment && peers_[at].took < kCountedOn;
+               return peers_[at].hop.assignment == v.assignment && peers_[at].took <= limit;
              });
     });
   };

@@ -301,9 +301,10 @@ struct ChainRig final : Gatherer {
     ack.durable = at(2, lsn);
     leader->acked(now, ack, out);
   }
-  // A block; who is sent it, and how many of them and of those behind are to sync at once. All acknowledge it: after a
-  // millisecond, but for one.
-  std::vector<std::pair<std::string, size_t>> write(size_t slow = 100, base::Duration after = 1ms) {
+  // A block; who is sent it, and how many of them and of those behind are to sync at once. All acknowledge it after
+  // `others`, but for one.
+  std::vector<std::pair<std::string, size_t>> write(size_t slow = 100, base::Duration after = 1ms,
+                                                    base::Duration others = 1ms) {
     out.clear();
     leader->write(now, ++requests, 100, now + 5s, out);
     leader->flush(now, out);
@@ -312,10 +313,10 @@ struct ChainRig final : Gatherer {
     std::vector<std::pair<std::string, size_t>> sent;
     for (const auto& e : out)
       if (const auto* s = std::get_if<SendBlock>(&e)) sent.emplace_back(s->to.server.name, s->urgent);
-    now = now + 1ms;
+    now = now + others;
     for (size_t i = 0; i < hops.size(); i++)
       if (i != slow) acked(hops[i], end.value);
-    now = now + (after - 1ms);
+    now = now + (after - std::min(after, others));
     if (slow < hops.size()) acked(hops[slow], end.value);
     return sent;
   }
@@ -349,6 +350,9 @@ TEST(Leader, who_is_slow_is_not_counted_on) {
   EXPECT_EQ(r.write(), (Sent{{"p2", 1}}));
   for (int i = 0; i < 20; i++) r.write(1, 20ms);
   EXPECT_EQ(r.write(), (Sent{{"p2", 1}})) << "the last one may be as slow as it is";
+  ChainRig busy(2);
+  for (int i = 0; i < 20; i++) busy.write(0, 20ms, 15ms);
+  EXPECT_EQ(busy.write(), (Sent{{"p2", 1}})) << "nor is one slow where all have much to do";
 }
 
 TEST(Leader, gathers_while_its_disk_is_busy_and_no_longer) {
