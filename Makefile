@@ -37,7 +37,7 @@ CPPFLAGS := -I. -DMSGPACK_NO_BOOST -DCANTLE_VERSION='"$(VERSION)"'
 LDFLAGS := -pthread -fuse-ld=lld
 ABSL_LIBS := $(shell pkg-config --libs absl_btree absl_flat_hash_map 2>/dev/null)
 LDLIBS := -luv -llmdb -lzookeeper_st -lcrypto -lxxhash $(ABSL_LIBS)
-# In the place of glibc's malloc, but not of a sanitizer's.
+# In the place of glibc's malloc, but not of a sanitizer's; the simulation has an allocator of its own.
 ALLOCATOR := $(if $(SAN),,-ltcmalloc_minimal)
 ifneq ($(TESTING),)
 CPPFLAGS += -DCANTLE_TESTING
@@ -114,11 +114,11 @@ endef
 $(foreach r,$(ROOMS),$(eval $(call room_rules,$(r),lib/$(r))))
 $(eval $(call room_rules,support,test/support))
 
-link = @mkdir -p $(@D); echo "  LINK  $@"; $(CXX) $(LDFLAGS) $(filter %.o,$^) -Wl,--start-group $(filter %.a,$^) -Wl,--end-group $(1) $(LDLIBS) $(ALLOCATOR) -o $@.$$$$ && mv $@.$$$$ $@
+link = @mkdir -p $(@D); echo "  LINK  $@"; $(CXX) $(LDFLAGS) $(filter %.o,$^) -Wl,--start-group $(filter %.a,$^) -Wl,--end-group $(1) $(LDLIBS) -o $@.$$$$ && mv $@.$$$$ $@
 
 define binary_rules
 $(B)/bin/$(1): $(call obj,$(wildcard cmd/$(1)/*.cc)) $(ALL_ARCHIVES)
-	$$(call link)
+	$$(call link,$$(ALLOCATOR))
 endef
 $(foreach b,$(BINARIES),$(eval $(call binary_rules,$(b))))
 
@@ -141,10 +141,10 @@ $(B)/test/models: $(call obj,$(wildcard test/models/*.cc))
 $(B)/test/conformance: $(call obj,$(wildcard test/conformance/*.cc)) $(call archives,coord)
 	$(call link,-lgtest)
 $(B)/test/bench: $(call obj,$(wildcard test/bench/*.cc)) $(ALL_ARCHIVES)
-	$(call link)
+	$(call link,$(ALLOCATOR))
 # Not among what `make test` builds: it needs packages of its own.
 $(B)/test/peers: $(call obj,$(wildcard test/peers/*.cc) test/bench/bench.cc test/bench/local_cluster.cc) $(ALL_ARCHIVES)
-	$(call link,-lnghttp2)
+	$(call link,-lnghttp2 $(ALLOCATOR))
 
 # --- the demonstration -------------------------------------------------------------------------------
 COORD ?= file
