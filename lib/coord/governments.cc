@@ -150,6 +150,14 @@ void Governments::put_vote(const std::string& d, model::Region region, const mod
                            Done<base::Nothing> done) {
   const auto path = layout_.vote(d, region, vote.token, vote.server);
   forgotten_.erase(path);
+  give_up_waiting(path);
+  if (const auto it = removing_.find(path); it != removing_.end()) {
+    it->second.put_done = std::move(done);
+    it->second.put = [this, d, region, vote, path] {
+      put_vote(d, region, vote, std::exchange(removing_.extract(path).mapped().put_done, nullptr));
+    };
+    return;
+  }
   const Op make = OpCreate{path, vote_text(vote), CreateMode::ephemeral};
   const auto look = [this, path, make](Done<Multis::Ops> seen) {
     session_.exists(path, nullptr, [path, make, seen = std::move(seen)](Result<Stat> there) {
@@ -174,14 +182,35 @@ void Governments::remove_vote(const std::string& d, model::Region region, const 
       seen(base::fail(std::move(there).error()));
     });
   };
-  changes(d).removals.add({{OpRemove{path}}, "", look, [done = std::move(done)](Result<std::vector<OpResult>> r) {
-                             done(r ? ok() : base::fail(std::move(r).error()));
-                           }});
+  give_up_waiting(path);
+  ++removing_[path].left;
+  changes(d).removals.add(
+      {{OpRemove{path}}, "", look, [this, path, done = std::move(done)](Result<std::vector<OpResult>> r) {
+         removed(path);
+         done(r ? ok() : base::fail(std::move(r).error()));
+       }});
+}
+
+void Governments::give_up_waiting(const std::string& path) {
+  const auto it = removing_.find(path);
+  if (it == removing_.end() || !it->second.put_done) return;
+  it->second.put = nullptr;
+  std::exchange(it->second.put_done, nullptr)(base::fail(asked_again()));
+}
+
+void Governments::removed(const std::string& path) {
+  const auto it = removing_.find(path);
+  if (--it->second.left > 0) return;
+  if (const auto put = std::move(it->second.put))
+    put();
+  else
+    removing_.erase(it);
 }
 
 void Governments::forget_vote(const std::string& d, model::Region region, const model::LogToken& token,
                               const model::ServerId& server) {
   const auto path = layout_.vote(d, region, token, server);
+  give_up_waiting(path);
   forgotten_.insert(path);
   forget(path);
 }

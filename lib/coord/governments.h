@@ -55,6 +55,8 @@ class Governments {
             Done<int32_t> done);
   // It stands there with exactly this afterwards, as of this session: an own one of another session, or with another
   // text, is made anew (S34).
+  // After the removals of that path that were asked for before; cancelled: it waited for one, and another vote or
+  // removal was asked for there.
   void put_vote(const std::string& d, model::Region region, const model::Vote& vote, Done<base::Nothing> done);
   // It does not stand there afterwards.
   void remove_vote(const std::string& d, model::Region region, const model::LogToken& token,
@@ -114,6 +116,8 @@ class Governments {
   void start(const std::string& path, Done<std::vector<model::Vote>> done);
   void sync_reads();
   void forget(const std::string& path);
+  void give_up_waiting(const std::string& path);
+  void removed(const std::string& path);
 
   Session& session_;
   Layout layout_;
@@ -124,6 +128,13 @@ class Governments {
   Line<std::optional<Read>> reading_{kReadsOut};
   Line<std::vector<model::Vote>> reading_votes_{kVotesOut};
   std::set<std::string> forgotten_;  // votes that may stand yet
+  // A removal that is refused with others looks anew, and would find a vote that was put meanwhile.
+  struct Removing {
+    size_t left = 0;  // under way
+    std::function<void()> put;
+    Done<base::Nothing> put_done;  // null: none waits
+  };
+  std::map<std::string, Removing> removing_;  // by the path of the vote
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
 };
 

@@ -207,6 +207,7 @@ void Election::on(Instant now, const VotePut& in, Effects&) {
     standing_.erase(*token);
   } else {
     put_ = std::get<Vote>(put_asked_);
+    put_since_ = next_number_;
   }
 }
 
@@ -220,6 +221,12 @@ void Election::on(Instant, const VotesRead& in, Effects&) {
   if (!reading_votes_.out || in.number != reading_votes_.number) return;
   reading_votes_.out = false;
   if (!in.votes) return;
+  // What was asked for on a connection that is lost may still be done: also the removal of a vote that was put again.
+  if (put_ && in.number >= put_since_ && std::find(in.votes->begin(), in.votes->end(), *put_) == in.votes->end() &&
+      !MUTANT("own_vote_is_not_looked_for")) {
+    standing_.erase(put_->token);
+    put_.reset();
+  }
   votes_.clear();
   for (const auto& vote : *in.votes) keep_vote(vote);
   std::erase_if(heard_, [&](const auto& h) { return h.second.since <= in.number; });

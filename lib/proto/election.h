@@ -469,6 +469,7 @@ class Election {
   std::optional<base::Instant> nobody_since_;  // a majority has voted, and nobody may lead
   base::Instant next_borrow_{};
   std::optional<model::Vote> wanted_, put_;  // the vote as it should stand, and as it does
+  uint64_t put_since_ = 0;                   // reads of that number and later ones show put_
   std::set<model::LogToken> standing_;       // where one of ours may stand
   std::variant<model::Vote, model::LogToken> put_asked_;
   std::map<uint64_t, model::LogToken> late_puts_;  // by number: of votes that may come to stand yet

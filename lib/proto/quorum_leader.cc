@@ -59,7 +59,7 @@ Lsn Leader::next_lsn() const {
 }
 
 bool Leader::takes_writes() const {
-  return serving_ && !stopped_ && !parked() && has_majority() && uncommitted_bytes_ < kUncommittedMax &&
+  return serving_ && !stopped_ && !parked() && log_.commit() >= uncut_ && has_majority() && uncommitted_bytes_ < kUncommittedMax &&
          uncommitted_.size() < kUncommittedBlocksMax;
 }
 
@@ -164,6 +164,7 @@ void Leader::built(Instant now, BatchId id, const base::Result<Placed>& placed, 
   if (model::is_cut_mark(batch.kind)) mark = {placed->end, batch.attempt, batch.kind == model::BlockKind::cut};
   log_.append(placed->first, placed->end, mark);
   if (stopped_) return;  // its requests have their answers
+  if (batch.kind == model::BlockKind::uncut) uncut_ = placed->end.lsn;
   if (starting_ == id) start_ = placed->first;
   const Kept block{placed->first, placed->end, placed->bytes};
   kept_.push_back(block);

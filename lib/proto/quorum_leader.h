@@ -46,8 +46,8 @@ constexpr base::Duration kDeadlineMost = std::chrono::seconds(2);
 constexpr base::Duration kOpenTimeout = std::chrono::milliseconds(500);  // the shell's, for opens and cuts
 constexpr base::Duration kReopenFirst = std::chrono::milliseconds(50), kReopenMost = std::chrono::seconds(1);
 constexpr base::Duration kOutsideAgain = std::chrono::seconds(1);  // one that needs a snapshot is opened again
-// A replica that takes longer than that to acknowledge, and twice as long as the quickest, is not counted on: those after
-// it sync at once, too.
+// A replica that takes longer than that to acknowledge, and twice as long as the quickest, is not counted on: those
+// after it sync at once, too.
 constexpr base::Duration kCountedOn = std::chrono::milliseconds(5);
 constexpr base::Duration kNoticeAfter = std::chrono::milliseconds(2);     // of a commit that no block told
 constexpr base::Duration kNoticeAgain = std::chrono::seconds(1);          // and that no acknowledgement has confirmed
@@ -239,6 +239,7 @@ class Leader {
   uint64_t generation_ = 0;
   std::optional<model::Lsn> start_;  // LSN of the epoch start
   bool serving_ = false, stopped_ = false;
+  model::Lsn uncut_;           // its last one: what waits is judged by a store that shows all before it
   bool take_waiting_ = false;  // there may be room for what waits outside the log
   BatchId last_batch_ = 0;
   std::optional<BatchId> starting_;  // the epoch start's batch

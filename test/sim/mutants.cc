@@ -97,6 +97,8 @@ constexpr Mutant kMutants[] = {
     {"new_leader_not_parked", "quorum_splits", "only who put the cut into the log is parked"},
     {"uncut_by_silence", "quorum_splits", "a cut is taken back though METADATA does not say that it is over (S42)"},
     {"cut_of_any_attempt", "quorum_splits", "a cut of an attempt that was given up ends another one"},
+    {"own_vote_is_not_looked_for", "unit_proto:Election.a_vote_that_was_taken_away_late_is_put_again",
+     "a voter never sees that its own vote was taken away by a removal that came late"},
     {"forgets_promises_of_a_copy_that_is_gone",
      "unit_proto:Beacons.s7_what_was_promised_with_a_copy_that_is_gone_is_refused_as_before",
      "who was replaced grants a leader what it promised it would not (S7)"},

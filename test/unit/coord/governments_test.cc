@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "test/unit/coord/fake_session.h"
 
 namespace cantle::coord {
@@ -193,6 +195,42 @@ TEST(Governments, a_vote_that_is_removed_is_not_there_whether_it_was_or_not) {
   w.session.run();
   EXPECT_EQ(done, 400u);
   for (uint32_t i = 0; i < w.regions; ++i) ASSERT_EQ(w.votes_of(i), 1u) << i;
+}
+
+// quorum_everything, seed 498: a replica removed its vote, and put the same one while the removal, refused with those
+// of other regions, looked anew; it took away the new one, and its owner waited for ever for the election that needed
+// it.
+TEST(Governments, a_vote_that_is_put_while_it_is_being_removed_stands) {
+  World w(2);
+  std::vector<std::string> done;
+  const auto note = [&](const std::string& what) {
+    return [&done, what](const base::Status& s) { done.push_back(what + (s ? "" : " " + to_string(s.error()))); };
+  };
+  const auto put = [&](uint64_t promise, const std::string& what) {
+    w.governments.put_vote(kTable, {1}, World::vote(1, "p1", promise), note(what));
+  };
+  const auto remove = [&](uint32_t i) {
+    w.governments.remove_vote(kTable, {i}, {{1}, {7}}, {"p1"}, note("removed " + std::to_string(i)));
+  };
+  put(2, "put");
+  w.session.run();
+  remove(0);  // it is not there: all removals of that multi are refused
+  remove(1);
+  put(3, "put 3");
+  put(4, "put 4");
+  w.session.run();
+  EXPECT_EQ(w.votes_of(1), 1u);
+  EXPECT_EQ(parse_vote(w.session.tree.at(w.layout.vote(kTable, {1}, {{1}, {7}}, {"p1"})).value)->promise.value, 4u);
+  std::sort(done.begin(), done.end());
+  ASSERT_EQ(done.size(), 5u);
+  EXPECT_EQ(done[1], "put 3 CANCELLED: it is asked for again");
+  EXPECT_EQ(done[2], "put 4");
+  done.clear();
+  remove(1);
+  put(5, "put");
+  remove(1);
+  w.session.run();
+  EXPECT_EQ(w.votes_of(1), 0u) << "what was asked for last";
 }
 
 TEST(Governments, a_vote_of_a_tenure_that_is_over_is_taken_away_whenever_that_is_possible) {

@@ -740,6 +740,26 @@ TEST(Election, votes_are_made_anew_when_the_session_expired) {
   EXPECT_EQ(r.take<PutVote>()->vote, put->vote);
 }
 
+// quorum_everything, seed 498: the answer to a removal was lost with its connection, the vote was put again on the next
+// one, and the removal was done then. The others waited for a vote that its owner thought was there.
+TEST(Election, a_vote_that_was_taken_away_late_is_put_again) {
+  Rig r;
+  r.follow();
+  r.seal();
+  const auto put = r.take<PutVote>();
+  std::optional<ReadVotes> before;
+  for (int i = 0; i < 12 && !before; ++i, r.pass(100ms)) before = r.take<ReadVotes>();
+  ASSERT_TRUE(before);
+  r.step(VotePut{put->number, base::ok()});
+  r.step(VotesRead{before->number, std::vector<Vote>{}});
+  r.pass(200ms);
+  EXPECT_EQ(r.count<PutVote>(), 0U) << "that look may be older than the vote";
+  r.read_votes({put->vote});
+  EXPECT_EQ(r.count<PutVote>(), 0U);
+  r.read_votes({});
+  EXPECT_EQ(r.take<PutVote>()->vote, put->vote);
+}
+
 TEST(Election, a_vote_that_could_not_be_made_is_tried_again) {
   Rig r;
   r.follow();
