@@ -59,8 +59,8 @@ Lsn Leader::next_lsn() const {
 }
 
 bool Leader::takes_writes() const {
-  return serving_ && !stopped_ && !parked() && log_.commit() >= uncut_ && has_majority() && uncommitted_bytes_ < kUncommittedMax &&
-         uncommitted_.size() < kUncommittedBlocksMax;
+  return serving_ && !stopped_ && !parked() && log_.commit() >= uncut_ && has_majority() &&
+         uncommitted_bytes_ < kUncommittedMax && uncommitted_.size() < kUncommittedBlocksMax;
 }
 
 void Leader::write(Instant now, RequestId request, size_t bytes, Instant deadline, Effects& out) {
