@@ -43,7 +43,8 @@ namespace cantle::store {
 constexpr size_t kRecycleMax = 2;                      // retired segments kept for reuse
 constexpr uint64_t kLargeGroup = uint64_t{256} << 10;  // bytes a sync, on the average of a segment: a stream
 
-// Of one sync: whoever else syncs on the disk waits for no more of a stream than that.
+// Of one sync: whoever else syncs on the disk waits for no more of a stream than that. Less than group_bytes_max, which
+// stays what recovery looks for: a journal that was written before may end in a torn group as large as that.
 constexpr uint64_t kStreamGroup = uint64_t{4} << 20;
 constexpr base::Duration kSyncSoon = std::chrono::milliseconds(2);
 constexpr uint64_t kSoonMax = uint64_t{256} << 10;  // bytes that wait for more

@@ -77,7 +77,7 @@ void CatchUp::measure(const std::string& store, const Way& way, Figure& figure, 
   const auto done = load(missed);
   if (!done.error.empty()) give_up(store + ", what is missed: " + done.error);
   if (done.refused != 0)
-    std::printf("%s: %llu of %llu writes of what is missed were first told to come later\n", store.c_str(),
+    std::printf("%s: %llu times a write of what is missed was told to come later, in %llu writes\n", store.c_str(),
                 static_cast<unsigned long long>(done.refused), static_cast<unsigned long long>(done.operations));
 
   way.start();
