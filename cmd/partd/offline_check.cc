@@ -42,6 +42,10 @@ std::string_view kind_word(model::BlockKind kind) {
     case model::BlockKind::divide: return "divide";
     case model::BlockKind::root_image: return "root-image";
     case model::BlockKind::merge: return "merge";
+    case model::BlockKind::mended_data: return "mended-data";
+    case model::BlockKind::mended_epoch_start: return "mended-epoch-start";
+    case model::BlockKind::mended_cut: return "mended-cut";
+    case model::BlockKind::mended_uncut: return "mended-uncut";
   }
   return "?";
 }
@@ -242,8 +246,15 @@ struct LyingLog {
   model::CopyReport report;
   store::EpochTable epochs;
   model::Lsn applied;
-  uint64_t begins = 0, from = 0;     // journal sequences
-  std::vector<std::string> damaged;  // places
+  uint64_t begins = 0, from = 0, healed = 0;  // journal sequences
+
+  // What is missing between two blocks, or what a place says nothing of.
+  struct Missing {
+    model::LogPoint after, upto;
+    std::string place;
+    bool doubt = false;
+  };
+  std::vector<Missing> missing;
 
   void take(const store::Frame& frame) {
     const auto& h = frame.header;
@@ -253,14 +264,14 @@ struct LyingLog {
       report.highest = std::max(report.highest, h.epoch);
     } else if (h.kind == model::BlockKind::truncate) {
       if (h.prev_lsn < applied) return;
-      report.end = {h.prev_epoch, h.prev_lsn, h.prev_crc};
+      report.end = before_of(h);
       epochs.cut(h.prev_lsn);
+      std::erase_if(missing, [&](const Missing& m) { return !m.doubt && m.upto.lsn > h.prev_lsn; });
     } else if (model::is_log_block(h.kind) && h.last() > report.end.lsn) {
-      if (report.end != model::LogPoint{h.prev_epoch, h.prev_lsn, h.prev_crc}) report.whole = false;
-      report.end = {h.epoch, h.last(), h.header_crc};
-      report.highest = std::max(report.highest, h.epoch);
-      report.commit = std::max(report.commit, h.commit);
-      epochs.note(h.epoch, h.first);
+      if (report.end != before_of(h)) missing.push_back({report.end, before_of(h), "", false});
+      end_in(h);
+    } else if (model::is_mended(h.kind)) {
+      mend(wire::of_mended(h));
     }
   }
 
@@ -271,9 +282,30 @@ struct LyingLog {
     if (one && whose->header.partition != report.partition) return;
     const bool block = one && model::is_log_block(whose->header.kind);
     if (block && whose->header.last() <= report.end.lsn) return;
-    report.whole = false;
-    damaged.push_back(to_string(place.from) + " to " + to_string(place.to) + ": " + place.what);
-    if (block) take(*whose);
+    const auto text = to_string(place.from) + " to " + to_string(place.to) + ": " + place.what;
+    const bool follows = block && before_of(whose->header) == report.end;
+    if (!follows && place.to.sequence >= healed) missing.push_back({{}, {}, text, true});
+    if (!block) return;
+    const auto& h = whose->header;
+    if (!follows) missing.push_back({report.end, before_of(h), "", false});
+    missing.push_back({before_of(h), {h.epoch, h.last(), h.header_crc}, text, false});
+    end_in(h);
+  }
+
+ private:
+  static model::LogPoint before_of(const model::BlockHeader& h) { return {h.prev_epoch, h.prev_lsn, h.prev_crc}; }
+  void end_in(const model::BlockHeader& h) {
+    report.end = {h.epoch, h.last(), h.header_crc};
+    report.highest = std::max(report.highest, h.epoch);
+    report.commit = std::max(report.commit, h.commit);
+    epochs.note(h.epoch, h.first);
+  }
+  void mend(const model::BlockHeader& h) {
+    const auto it = std::find_if(missing.begin(), missing.end(),
+                                 [&](const Missing& m) { return !m.doubt && m.after == before_of(h); });
+    if (it == missing.end()) return;
+    it->after = {h.epoch, h.last(), h.header_crc};
+    if (it->after == it->upto) missing.erase(it);
   }
 };
 
@@ -311,6 +343,7 @@ base::Result<Lying> lying_logs(const Offline& what, const store::Identity& ident
     log.epochs.cut(row.applied.lsn);
     log.applied = row.applied.lsn;
     log.begins = row.quorum->begins;
+    log.healed = row.healed;
     log.from = row.quorum->from_sequence != 0 ? row.quorum->from_sequence : lying.applied;
   }
   return lying;
@@ -341,10 +374,12 @@ base::Result<int> report(const Offline& what) {
     auto& r = log.report;
     r.epochs = log.epochs.starts();
     r.commit = std::min(r.commit, r.end.lsn);
+    r.whole = r.whole && log.missing.empty();
     std::string places;
-    for (const auto& place : log.damaged) {
-      if (people) daemon::print_line("# damaged: journal " + place);
-      places += (places.empty() ? "" : "; ") + place;
+    for (const auto& m : log.missing) {
+      if (m.place.empty()) continue;
+      if (people) daemon::print_line("# damaged: journal " + m.place);
+      places += (places.empty() ? "" : "; ") + m.place;
     }
     if (people)
       daemon::print_line(coord::report_text(r));

@@ -409,9 +409,20 @@ void Quorum::perform(Replica& r, InstallSnapshot&) {
 // --- blocks that cannot be read here ---------------------------------------------------------------
 
 void Quorum::perform(Replica& r, FetchBlocks& e) {
-  const auto filled = [this, gap = e.gap](
-                          Replica& to,
-                          const base::Result<std::string_view>& answer) -> base::Result<proto::QuorumReplica::Mended> {
+  const auto tell = [this, id = r.assignment, number = e.number](const base::Status& status) {
+    run(id, [&](Replica& to, Out& out) {
+      base::Result<proto::QuorumReplica::Mended> mended = base::fail(Code::cancelled, "its log is gone");
+      const auto log = engine_.quorum_log(to.partition);
+      if (!status)
+        mended = base::fail(status.error());
+      else if (log)
+        mended =
+            proto::QuorumReplica::Mended{engine_.gap(to.partition), {log->end, log->commit, log->epochs, log->cuts}};
+      to.machine->mended(at(), number, std::move(mended), out);
+    });
+  };
+  const auto fill = [this, partition = r.partition, gap = e.gap,
+                     tell](const base::Result<std::string_view>& answer) -> base::Status {
     if (!answer) return base::fail(answer.error());
     TRY_ASSIGN(auto reply, wire::decode<model::QuorumBlocksReply>(*answer));
     std::vector<model::Block> blocks;
@@ -419,14 +430,11 @@ void Quorum::perform(Replica& r, FetchBlocks& e) {
       TRY_ASSIGN(const auto header, wire::decode_header(b.header));
       blocks.push_back({header, std::move(b.payload)});
     }
-    TRY(engine_.mend(to.partition, gap, std::move(blocks)));
-    const auto log = engine_.quorum_log(to.partition);
-    if (!log) return base::fail(Code::cancelled, "its log is gone");
-    return proto::QuorumReplica::Mended{engine_.gap(to.partition), {log->end, log->commit, log->epochs, log->cuts}};
+    return engine_.mend(partition, gap, std::move(blocks), tell);
   };
   links_.call(e.from.server, "quorum.blocks", wire::encode(model::QuorumBlocks{envelope(r, e.from.assignment), e.gap}),
-              kGapTimeout, [this, id = r.assignment, number = e.number, filled](base::Result<std::string_view> answer) {
-                run(id, [&](Replica& to, Out& out) { to.machine->mended(at(), number, filled(to, answer), out); });
+              kGapTimeout, [fill, tell](const base::Result<std::string_view>& answer) {
+                if (const auto begun = fill(answer); !begun) tell(begun);
               });
 }
 

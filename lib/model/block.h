@@ -3,7 +3,8 @@
 //
 // Log blocks have LSNs and are chained; local blocks (seal, truncate, divide, merge, root_image) belong to
 // one server's journal, have no LSN and are in no chain. In push tables each server has its own log:
-// the epoch is the incarnation of the server that appended it.
+// the epoch is the incarnation of the server that appended it. A mended block is a log block that is damaged further in
+// front in this server's journal, and came from another replica: it fills that place, and nothing else (R16).
 #pragma once
 
 #include <cstdint>
@@ -24,8 +25,14 @@ enum class BlockKind : uint8_t {
   divide = 18,
   root_image = 19,
   merge = 20,
+  mended_data = 33,
+  mended_epoch_start = 34,
+  mended_cut = 35,
+  mended_uncut = 36,
 };
 constexpr bool is_log_block(BlockKind kind) { return kind < BlockKind::seal; }
+constexpr bool is_mended(BlockKind kind) { return kind >= BlockKind::mended_data; }
+constexpr uint8_t kMendedKinds = 32;  // this much above those that they are in the place of
 
 constexpr uint64_t kElapsedMaxMs =
     60000;  // that a block adds to its log's time, so that no clock jump expires anything

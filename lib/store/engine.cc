@@ -143,8 +143,8 @@ base::Result<model::ClientSeries> Engine::series(const model::PartitionId& parti
 }
 std::optional<model::LogGap> Engine::gap(const model::PartitionId& partition) const { return impl_->gap(partition); }
 base::Status Engine::mend(const model::PartitionId& partition, const model::LogGap& gap,
-                          std::vector<model::Block> blocks) {
-  return impl_->mend(partition, gap, std::move(blocks));
+                          std::vector<model::Block> blocks, Done done) {
+  return impl_->mend(partition, gap, std::move(blocks), std::move(done));
 }
 base::Result<std::vector<model::Block>> Engine::read_gap(const model::PartitionId& partition,
                                                          const model::LogGap& gap) {

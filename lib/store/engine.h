@@ -334,10 +334,12 @@ class Engine {
   // What is missing next in the log, of what another replica may have (R16). Nothing: nothing is, or no more than a
   // snapshot can help.
   std::optional<model::LogGap> gap(const model::PartitionId& partition) const;
-  // Fills it with all its blocks: what is committed of them becomes visible. They stay in memory until they are
-  // applied: a server that dies before asks for them again. conflict: another thing, or nothing, is missing; malformed,
-  // diverged: these are not they.
-  base::Status mend(const model::PartitionId& partition, const model::LogGap& gap, std::vector<model::Block> blocks);
+  // Fills it with all its blocks, which are written behind all else: what is committed of them becomes visible. Until
+  // done() they are missing, and then never again: who confirms what follows them confirms them. They stay in memory
+  // until they are applied. conflict: another thing, or nothing, is missing; malformed, diverged: these are not they;
+  // unavailable: no room for them now.
+  base::Status mend(const model::PartitionId& partition, const model::LogGap& gap, std::vector<model::Block> blocks,
+                    Done done);
   // The blocks of such a gap of another replica's, as they are in this log. not_found: they are not; too_large: more
   // than kGapBytesMax; corrupt, unavailable: as read_log().
   base::Result<std::vector<model::Block>> read_gap(const model::PartitionId& partition, const model::LogGap& gap);

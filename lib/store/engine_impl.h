@@ -51,7 +51,7 @@ struct TailBlock {
   std::string payload;  // empty where `held` is not set: it is read again
   bool held = false;
   bool damaged = false;  // only its header could be read
-  bool mended = false;   // it came from another replica: `held`, and in no file
+  bool mended = false;   // it came from another replica: `held`; where its frame says that it stands it does not
   model::LogPoint end() const { return point_of(frame.header); }
 };
 
@@ -230,7 +230,9 @@ struct Engine::Impl {
   void rows_applied(const Pending& half);
   bool rows_due() const;
   std::optional<model::LogGap> gap(const model::PartitionId& partition) const;
-  base::Status mend(const model::PartitionId& partition, const model::LogGap& gap, std::vector<model::Block> blocks);
+  base::Status mend(const model::PartitionId& partition, const model::LogGap& gap, std::vector<model::Block> blocks,
+                    Done done);
+  void mended_durable(Log& log, const Frame& frame, std::string payload);
   base::Result<std::vector<model::Block>> read_gap(const model::PartitionId& partition, const model::LogGap& gap);
   base::Result<Behind> read_behind(const model::PartitionId& partition, model::Lsn after, size_t bytes_max);
   base::Result<std::vector<model::Block>> read_log(const model::PartitionId& partition, model::Lsn from,

@@ -157,7 +157,7 @@ base::Result<JournalPosition> Engine::Impl::place_of(Log& log, Lsn lsn) {
   return base::fail(Code::not_found, "older than what is retained of the log");
 }
 
-// A block that came from another replica is in no file before it is committed: here it is, if it begins there.
+// A block that came from another replica does not stand where the log's index says: here it is, if it begins there.
 const TailBlock* Engine::Impl::mended_at(const Log& log, Lsn first) const {
   const auto& tail = log.quorum->tail;
   const auto it = std::lower_bound(tail.begin(), tail.end(), first,

@@ -68,55 +68,75 @@ std::optional<LogGap> Engine::Impl::gap(const model::PartitionId& partition) con
   return q.hole && !q.empty && !q.closed ? first_gap(q) : std::nullopt;
 }
 
+// What fills a gap is durable before it is said to be there. As it was, a log that had confirmed a block lacked it
+// again when its server died, and another voter's damage met it: two of three then had neither of them (R16).
+
 base::Status Engine::Impl::mend(const model::PartitionId& partition, const LogGap& missing,
-                                std::vector<model::Block> blocks) {
+                                std::vector<model::Block> blocks, Done done) {
   TRY_ASSIGN(Log * log, quorum_log_of(partition));
-  if (failed) return base::fail(Code::faulted, "the store failed: " + failed->text);
+  TRY(can_add_local(*log));
   if (gap(partition) != missing) return base::fail(Code::conflict, "that is not what is missing of the log");
   LogPoint at = missing.after;
+  uint64_t bytes = 0;
   for (const auto& block : blocks) {
     TRY(check_block(*log, block.header, block.payload));
     if (before_of(block.header) != at || block.header.last() > missing.upto.lsn)
       return base::fail(Code::diverged, "a block that is not the missing one");
     at = point_of(block.header);
+    bytes += framed_size(block.payload.size());
   }
   if (at != missing.upto) return base::fail(Code::diverged, "the blocks do not end where the missing ones do");
-  auto& q = *log->quorum;
-  auto place = std::find_if(q.tail.begin(), q.tail.end(),
-                            [&](const TailBlock& b) { return b.frame.header.first > missing.after.lsn; });
-  CHECK(place != q.tail.end());
+  if (!journal->has_room(bytes)) return base::fail(Code::unavailable, "no room for another journal segment");
+  const auto& owner = live.find(partition)->second;
+  for (size_t i = 0; i < blocks.size(); i++) {
+    JournalBlock add_it;
+    add_it.header = wire::as_mended(blocks[i].header);
+    add_it.payload = std::move(blocks[i].payload);
+    add_it.context = owner;
+    if (i + 1 == blocks.size())
+      add_it.done = [missing, partition, n = blocks.size(), done = std::move(done)](const base::Status& status) {
+        if (status)
+          base::log(base::Level::notice, "log-mended",
+                    {{"partition", model::to_string(partition)},
+                     {"after_lsn", missing.after.lsn.value},
+                     {"lsn", missing.upto.lsn.value},
+                     {"blocks", n}});
+        if (done) done(status);
+      };
+    mended_blocks++;
+    add(std::move(add_it));
+  }
+  return ok();
+}
+
+// Once it is durable, and when recovery meets it again. It has one place: that of a damaged block that says the same of
+// itself, or between two that it joins.
+void Engine::Impl::mended_durable(Log& log, const Frame& frame, std::string payload) {
+  auto& q = *log.quorum;
+  const auto h = wire::of_mended(frame.header);
+  auto place =
+      std::find_if(q.tail.begin(), q.tail.end(), [&](const TailBlock& b) { return b.frame.header.first >= h.first; });
+  if (h.last() <= q.visible.lsn || place == q.tail.end()) return;
   const auto where = place->frame.at;
-  if (place->damaged) {
+  if (place->damaged && place->end() == point_of(h)) {
     q.bytes -= place->frame.header.length;
     place = q.tail.erase(place);
+  } else {
+    const auto before = place == q.tail.begin() ? q.visible : std::prev(place)->end();
+    if (before != before_of(h) || h.last() >= place->frame.header.first) return;
   }
-  for (auto& block : blocks) {
-    const auto& h = block.header;
-    note_epoch(q, h);
-    if (const auto mark = model::cut_mark(h, block.payload)) note_cut(q, *mark);
-    q.commit = std::max(q.commit, h.commit);
-    TailBlock mended;
-    mended.frame = {where, 0, h};
-    mended.payload = std::move(block.payload);
-    mended.held = mended.mended = true;
-    q.bytes += h.length;
-    tail_held += h.length;
-    place = std::next(q.tail.insert(place, std::move(mended)));
-  }
-  mended_blocks += blocks.size();
+  note_epoch(q, h);
+  if (const auto mark = model::cut_mark(h, payload)) note_cut(q, *mark);
+  q.commit = std::max(q.commit, h.commit);
+  TailBlock mended;
+  mended.frame = {where, 0, h};
+  mended.payload = std::move(payload);
+  mended.held = mended.mended = true;
+  q.bytes += h.length;
+  tail_held += h.length;
+  q.tail.insert(place, std::move(mended));
   q.hole = has_hole(q);
-  q.dirty = true;
-  base::log(base::Level::notice, "log-mended",
-            {{"partition", model::to_string(partition)},
-             {"after_lsn", missing.after.lsn.value},
-             {"lsn", missing.upto.lsn.value},
-             {"blocks", blocks.size()}});
-  if (auto in = let_in(*log); !in) {
-    fail_damaged(in.error());
-    return in;
-  }
-  maybe_seal();
-  return ok();
+  if (auto in = let_in(log); !in) fail_damaged(in.error());
 }
 
 base::Result<std::vector<model::Block>> Engine::Impl::read_gap(const model::PartitionId& partition,

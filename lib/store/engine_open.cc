@@ -280,7 +280,11 @@ base::Status Replay::frame(const Frame& frame, std::string_view payload) {
     case BlockKind::truncate:
     case BlockKind::epoch_start:
     case BlockKind::cut:
-    case BlockKind::uncut: break;
+    case BlockKind::uncut:
+    case BlockKind::mended_data:
+    case BlockKind::mended_epoch_start:
+    case BlockKind::mended_cut:
+    case BlockKind::mended_uncut: break;
   }
   e_.take_durable(frame, payload, nullptr, nullptr);
   return make_room();
@@ -338,6 +342,8 @@ base::Status Replay::quorum(Log& log, const Frame& frame, std::string_view paylo
     log.end = log.durable;
     q.epochs.cut(h.prev_lsn);
     q.cuts.truncate(h.prev_lsn);
+  } else if (model::is_mended(h.kind) && !MUTANT("mended_is_forgotten")) {
+    e_.quorum_durable(log, frame, std::string(payload), nullptr);
   } else {
     e_.note_frame(frame);
   }
@@ -520,7 +526,7 @@ base::Status Replay::quorum_end(Log& log, const model::LogPoint& at) {
   }
   const bool past = q.visible.lsn > at.lsn;  // nothing but epoch starts
   if (past || q.visible == at) return ok();
-  // Damage came between, or what another replica had mended was not applied: what goes on from it has to be filled.
+  // Damage came between: what goes on from it has to be filled.
   q.empty = true;
   doubt(log, UINT64_MAX);
   return ok();

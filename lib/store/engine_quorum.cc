@@ -324,6 +324,10 @@ bool Engine::Impl::quorum_durable(Log& log, const Frame& frame, std::string payl
     cut_durable(log, frame);
     return true;
   }
+  if (model::is_mended(h.kind)) {
+    mended_durable(log, frame, std::move(payload));
+    return true;
+  }
   const auto point = point_of(h);
   const auto cut = q.lowest_cut();
   const bool is_cut = cut && cut->lsn < point.lsn;

@@ -40,7 +40,11 @@ bool known(uint8_t kind) {
     case BlockKind::truncate:
     case BlockKind::divide:
     case BlockKind::root_image:
-    case BlockKind::merge: return true;
+    case BlockKind::merge:
+    case BlockKind::mended_data:
+    case BlockKind::mended_epoch_start:
+    case BlockKind::mended_cut:
+    case BlockKind::mended_uncut: return true;
   }
   return false;
 }
@@ -171,7 +175,7 @@ const char* take_record(std::string_view& in, model::RecordView& r) {
 base::Status check_limits(const BlockHeader& h) {
   if (h.length > model::kBlockMax)
     return base::fail(Code::malformed, "block header: payload of " + std::to_string(h.length) + " bytes");
-  if (model::is_log_block(h.kind)) {
+  if (model::is_log_block(h.kind) || model::is_mended(h.kind)) {
     if (h.first.value == 0) return base::fail(Code::malformed, "block header: a log block without an LSN");
     if (h.records == 0 || h.records > UINT64_MAX - h.first.value)
       return base::fail(Code::malformed, "block header: LSNs out of range");
@@ -190,6 +194,20 @@ void seal_block(BlockHeader& header, std::string_view payload) {
   header.length = static_cast<uint32_t>(payload.size());
   header.payload_crc = base::crc32c(payload);
   header.header_crc = crc_of(raw_of(header));
+}
+
+BlockHeader as_mended(BlockHeader header) {
+  CHECK(model::is_log_block(header.kind));
+  header.kind = static_cast<BlockKind>(static_cast<uint8_t>(header.kind) + model::kMendedKinds);
+  header.header_crc = crc_of(raw_of(header));
+  return header;
+}
+
+BlockHeader of_mended(BlockHeader header) {
+  CHECK(model::is_mended(header.kind));
+  header.kind = static_cast<BlockKind>(static_cast<uint8_t>(header.kind) - model::kMendedKinds);
+  header.header_crc = crc_of(raw_of(header));
+  return header;
 }
 
 void encode_header(const BlockHeader& header, char* out) {

@@ -35,6 +35,10 @@ constexpr uint16_t kBlockFormat = 1;
 
 // Fills in length, payload_crc and header_crc from the other fields and the payload.
 void seal_block(model::BlockHeader& header, std::string_view payload);
+// A log block's header as that of the mended block with the same payload, and back: but for the kind and header_crc
+// they are the same.
+model::BlockHeader as_mended(model::BlockHeader header);
+model::BlockHeader of_mended(model::BlockHeader header);
 // Writes kBlockHeaderSize bytes; header_crc must be right (seal_block).
 void encode_header(const model::BlockHeader& header, char* out);
 // malformed: too short, wrong magic, format, kind, checksum, or a field over its limit.

@@ -148,3 +148,25 @@ three() {
   run -0 partc verify q --against "$INPUT" --format tsv --timeout 60s
   wait_for 30 zkctl fsck
 }
+
+@test "R16: what came from another replica is written: who dies right after that does not lack it again" {
+  quorum_up
+  records "$INPUT" 50 100
+  partc load q "$INPUT" --format tsv --batch 1 --window 1 >/dev/null
+  server kill p1 p2 p3 # at once: it is in no index
+  flip_record p1 25
+  run -0 partd report --data-dir "$CLUSTER_DIR/p1"
+  assert_line --partial "# damaged: journal "
+  assert_line "whole: no"
+  server start p1 p2 p3
+  wait_for 60 whole p1 p2 p3
+  server kill p1
+  run -0 partd report --data-dir "$CLUSTER_DIR/p1"
+  refute_line --partial "damaged"
+  assert_line "whole: yes"
+  run -2 partd dump-journal --data-dir "$CLUSTER_DIR/p1" # the place itself stays as it is
+  assert_line --partial "mended-data"
+  server start p1
+  wait_for 30 zkctl fsck
+  run -0 partc verify q --against "$INPUT" --format tsv --timeout 60s
+}

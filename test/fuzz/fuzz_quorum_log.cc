@@ -82,8 +82,9 @@ Id id_of(uint8_t n) {
 model::PartitionId partition(uint8_t n) { return id_of<model::PartitionId>(n); }
 LogPoint point_of(const BlockHeader& h) { return {h.epoch, h.last(), h.header_crc}; }
 
-constexpr BlockKind kKinds[] = {BlockKind::data, BlockKind::epoch_start, BlockKind::cut,    BlockKind::uncut,
-                                BlockKind::seal, BlockKind::truncate,    BlockKind::divide, BlockKind::root_image};
+constexpr BlockKind kKinds[] = {BlockKind::data,  BlockKind::epoch_start, BlockKind::cut,       BlockKind::uncut,
+                                BlockKind::seal,  BlockKind::truncate,    BlockKind::divide,    BlockKind::root_image,
+                                BlockKind::merge, BlockKind::mended_data, BlockKind::mended_cut};
 
 // One copy's log, as it was taken.
 struct Copy {

@@ -133,6 +133,8 @@ constexpr Mutant kMutants[] = {
     {"damaged_trusts_its_promise",
      "QuorumScenario.r16_one_whose_seal_may_be_lost_obeys_nobody_before_it_has_sealed_again",
      "a voter whose seal may be lost obeys who it sealed against (R16)"},
+    {"mended_is_forgotten", "QuorumScenario.r16_what_was_mended_is_there_when_its_server_dies_at_once",
+     "what came from another replica is gone when its server dies (R16)"},
     {"whole_too_early", "quorum_damaged", "a mended log is called whole before all that it confirmed is there (R16)"},
     {"series_left_behind", "quorum_forgets", "a snapshot does not bring the series (S23)"},
     {"install_forgets_promise", "QuorumRebuilds.sim_s11_a_snapshot_does_not_make_a_replica_forget_what_it_promised",

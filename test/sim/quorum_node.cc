@@ -852,18 +852,27 @@ void QuorumNode::perform(Replica& r, InstallSnapshot&) {
 }
 
 void QuorumNode::perform(Replica& r, FetchBlocks& e) {
-  const auto filled = [this, &r,
-                       gap = e.gap](const Network::Answer& answer) -> base::Result<proto::QuorumReplica::Mended> {
+  const auto tell = [this, &r, number = e.number, gap = e.gap](const base::Status& status) {
+    run(r, [&](Out& out) {
+      base::Result<proto::QuorumReplica::Mended> mended = base::fail(Code::cancelled, "its log is gone");
+      const auto log = engine_->quorum_log(r.id);
+      if (!status) {
+        mended = base::fail(status.error());
+      } else if (log) {
+        world_.scheduler.note("mended", host_.id.name, r.partition, gap.after.lsn.value, gap.upto.lsn.value);
+        ++host_.mended;
+        mended = proto::QuorumReplica::Mended{engine_->gap(r.id), {log->end, log->commit, log->epochs, log->cuts}};
+      }
+      r.machine->mended(at(), number, std::move(mended), out);
+    });
+  };
+  const auto fill = [this, &r, gap = e.gap, tell](const Network::Answer& answer) -> base::Status {
     if (!answer) return base::fail(answer.error());
-    TRY(engine_->mend(r.id, gap, std::any_cast<const std::vector<model::Block>&>(*answer)));
-    const auto log = engine_->quorum_log(r.id);
-    world_.scheduler.note("mended", host_.id.name, r.partition, gap.after.lsn.value, gap.upto.lsn.value);
-    ++host_.mended;
-    return proto::QuorumReplica::Mended{engine_->gap(r.id), {log->end, log->commit, log->epochs, log->cuts}};
+    return engine_->mend(r.id, gap, std::any_cast<const std::vector<model::Block>&>(*answer), tell);
   };
   world_.network.call(host_.process, address(e.from.server), model::QuorumBlocks{envelope(r, e.from.assignment), e.gap},
-                      kGapTimeout, [this, &r, number = e.number, filled](const Network::Answer& answer) {
-                        run(r, [&](Out& out) { r.machine->mended(at(), number, filled(answer), out); });
+                      kGapTimeout, [fill, tell](const Network::Answer& answer) {
+                        if (const auto begun = fill(answer); !begun) tell(begun);
                       });
 }
 

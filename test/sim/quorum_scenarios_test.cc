@@ -333,6 +333,31 @@ TEST_F(QuorumScenario, r16_what_a_damaged_log_lacks_comes_from_another) {
   EXPECT_EQ(read(*damaged, "n9"), "5");
 }
 
+// It was counted for what it had been given. So it has it, though it dies before it is in its index, and nobody is
+// there to give it again (seed 17995 of quorum_everything).
+TEST_F(QuorumScenario, r16_what_was_mended_is_there_when_its_server_dies_at_once) {
+  QuorumHost* damaged = nullptr;
+  for (const auto& host : world.hosts)
+    if (host.get() != leader) damaged = host.get();
+  for (const auto* value : {"the damaged value", "later", "latest"})
+    ASSERT_TRUE(sent(*leader, put("k9", value)).has_value());
+  ASSERT_TRUE(world.wait([&] { return end_of(*damaged) == end_of(*leader); }, 2s));
+  world.kill(*damaged);
+  world.scheduler.run_for(1ms);
+  ASSERT_TRUE(damaged->medium.flip_text("journal/0", "the damaged value"));
+  world.start(*damaged);
+  const auto log = [&] { return damaged->node->engine().quorum_log(world.partition_id(0)); };
+  ASSERT_TRUE(world.wait([&] { return damaged->node && log().has_value() && log()->whole; }, 2s));
+  EXPECT_EQ(damaged->mended, 1U);
+  world.kill(*damaged);
+  for (const auto& host : world.hosts)
+    if (host.get() != damaged) cut_pair(*host, *damaged);
+  world.scheduler.run_for(1ms);
+  world.start(*damaged);
+  ASSERT_TRUE(world.wait([&] { return damaged->node && log().has_value(); }, 2s));
+  EXPECT_TRUE(log()->whole);
+}
+
 // Its seal is what is damaged. Another was elected by it, of which nothing has come here: who led before that is not
 // obeyed all the same.
 TEST_F(QuorumScenario, r16_one_whose_seal_may_be_lost_obeys_nobody_before_it_has_sealed_again) {

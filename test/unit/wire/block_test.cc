@@ -57,6 +57,22 @@ TEST(Block, any_flipped_bit_of_the_header_is_noticed) {
   EXPECT_FALSE(decode_header(bytes.substr(1)).has_value());
 }
 
+TEST(Block, what_mends_a_block_is_that_block_but_for_its_kind) {
+  for (const auto kind : {BlockKind::data, BlockKind::epoch_start, BlockKind::cut, BlockKind::uncut}) {
+    BlockHeader h = header();
+    h.kind = kind;
+    seal_block(h, "payload");
+    const auto mended = as_mended(h);
+    EXPECT_TRUE(model::is_mended(mended.kind));
+    EXPECT_FALSE(model::is_log_block(mended.kind));
+    const auto read = decode_header(encoded(mended));
+    ASSERT_TRUE(read);
+    EXPECT_EQ(*read, mended);
+    EXPECT_TRUE(check_payload(*read, "payload"));
+    EXPECT_EQ(of_mended(*read), h);
+  }
+}
+
 TEST(Block, payload_is_bound_to_its_header) {
   auto h = header();
   seal_block(h, "payload");
