@@ -280,6 +280,7 @@ struct LyingLog {
     if (place.to.sequence <= std::max(begins, from)) return;
     const bool one = whose && place.to.sequence == whose->at.sequence + 1;
     if (one && whose->header.partition != report.partition) return;
+    if (one && model::is_mended(whose->header.kind)) return;  // what it was to mend is missing still
     const bool block = one && model::is_log_block(whose->header.kind);
     if (block && whose->header.last() <= report.end.lsn) return;
     const auto text = to_string(place.from) + " to " + to_string(place.to) + ": " + place.what;

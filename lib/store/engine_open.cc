@@ -408,6 +408,7 @@ void Replay::quorum_damage(Log& log, const DamagedPlace& place, const std::optio
   if (place.to.sequence <= q.begins) return;              // of an older copy
   const bool one = whose && place.to.sequence == whose->at.sequence + 1;
   if (one && whose->header.partition != log.row.partition) return;
+  if (one && model::is_mended(whose->header.kind)) return;  // what it was to mend is missing still
   const bool block = one && is_log_block(whose->header.kind);
   if (block && whose->header.last() <= log.end.lsn) return;
   // It is no seal, and it is known where the log ends: only its bytes are missing.

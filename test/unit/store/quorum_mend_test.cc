@@ -188,6 +188,24 @@ TEST(QuorumMend, what_was_mended_is_there_after_each_death) {
   }
 }
 
+TEST(QuorumMend, what_mended_a_place_may_be_damaged_too_and_is_mended_again) {
+  Mended m;
+  m.flip(5, kFrameAndHeader + 10);
+  ASSERT_TRUE(m.here.open());
+  m.at.push_back(m.here.engine->status().head.offset);
+  ASSERT_TRUE(m.mend());
+  ASSERT_TRUE(m.here.seal(3));  // what comes later shows that it was durable
+  m.die();
+  m.flip(7, kFrameAndHeader + 10);
+  ASSERT_TRUE(m.here.open());
+  EXPECT_TRUE(m.here.log().known);
+  EXPECT_EQ(m.here.log().end, m.ends[5]);
+  EXPECT_EQ(m.gap(), (LogGap{m.ends[3], m.ends[4]}));
+  ASSERT_TRUE(m.mend());
+  ASSERT_TRUE(m.here.commit(6));
+  EXPECT_EQ(m.here.all(1), kAll);
+}
+
 // What was written to mend one place says nothing of another, and a log that was cut meanwhile goes its own way.
 TEST(QuorumMend, what_mended_a_place_is_nothing_without_it) {
   Mended m;
