@@ -77,6 +77,8 @@ nothing_is_lost() {
   zkctl fsck
 }
 ready() { partc status --at "unix:$CLUSTER_DIR/run/$1.sock" --ready --timeout 1s; }
+# What ended before may have something to be committed yet, and bring it to its point by that.
+ready_or_dead() { ready "$1" || not_running "$1"; }
 # arm NAME POINT [TIMES]: started again, it dies when it comes there (the TIMES-th time).
 arm() {
   if ! not_running "$1"; then server kill "$1"; fi
@@ -159,7 +161,7 @@ in_a_split() {
   fi
   name=$(name_of "$1")
   arm "$name" "$2"
-  if [ "${2%%.*}" != state ]; then wait_for 60 ready "$name"; fi
+  if [ "${2%%.*}" != state ]; then wait_for 60 ready_or_dead "$name"; fi
   spawn "$BATS_TEST_TMPDIR/splitter.log" splitter split t "$partition" --timeout 120s
   split=$SPAWN_PID
   died "$name"
