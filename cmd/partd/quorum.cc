@@ -100,6 +100,7 @@ void Quorum::perform(Begin& e) {
   self.cuts = log->cuts;
   self.snapshot = engine_.refilled(e.copy.partition);
   self.gap = engine_.gap(e.copy.partition);
+  self.kept_room = &kept_room_;
   base::log(Level::info, "replica",
             {{"table", e.table},
              {"partition", to_string(r->partition)},

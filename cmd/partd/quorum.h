@@ -136,6 +136,8 @@ class Quorum {
   std::optional<bool> leads(const model::PartitionId& partition) const;
   bool idle() const { return tables_.idle(); }
 
+  // Blocks in memory that its leaders may have to send again.
+  size_t kept_bytes() const { return kept_room_.bytes; }
   // Gives every partition that it leads to the replica that is most level with it; then, or at the deadline, done().
   void hand_over(base::Instant deadline, std::function<void()> done);
 
@@ -334,7 +336,8 @@ class Quorum {
   proto::QuorumTables tables_;
   proto::Beacons beacons_;
   coord::Governments governments_;
-  std::set<std::string> listening_;  // distributions
+  std::set<std::string> listening_;    // distributions
+  proto::quorum::KeptRoom kept_room_;  // of all replicas
   std::unordered_map<model::PartitionId, std::unique_ptr<Replica>> replicas_;
   std::unordered_map<model::AssignmentId, Replica*> by_assignment_;
   std::map<std::pair<std::string, model::Region>, model::AssignmentId> by_region_;  // of a distribution

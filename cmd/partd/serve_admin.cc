@@ -222,6 +222,7 @@ model::StatusReply Service::status(const std::string& table) {
               {"mended_blocks", store.mended_blocks},
               {"tail_bytes", store.tail_bytes},
               {"cut_blocks", store.cut_blocks},
+              {"kept_bytes", quorum_->kept_bytes()},
               {"scans_kept", kept_scans_.count()},
               {"freeing_extents", store.freeing_extents},
               {"trash_copies", store.trash_tenures},

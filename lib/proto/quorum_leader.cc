@@ -30,13 +30,24 @@ base::Error unknown(std::string_view why) {
 }  // namespace
 
 Leader::Leader(model::Hop self, model::Epoch epoch, model::Voters voters, Log& log, Gatherer& gatherer,
-               Pipeline pipeline)
+               Pipeline pipeline, KeptRoom* room)
     : self_(std::move(self)),
       epoch_(epoch),
       voters_(std::move(voters)),
       log_(log),
       gatherer_(gatherer),
-      pipeline_(pipeline) {}
+      pipeline_(pipeline),
+      room_(room) {}
+
+Leader::~Leader() { set_kept_bytes(0); }
+
+void Leader::set_kept_bytes(size_t bytes) {
+  if (room_ != nullptr) {
+    room_->bytes = room_->bytes - kept_bytes_ + bytes;
+    room_->leaders = room_->leaders - (kept_bytes_ > 0 ? 1 : 0) + (bytes > 0 ? 1 : 0);
+  }
+  kept_bytes_ = bytes;
+}
 
 void Leader::begin(Instant now, Effects& out) {
   now_ = now;
@@ -168,7 +179,7 @@ void Leader::built(Instant now, BatchId id, const base::Result<Placed>& placed, 
   if (starting_ == id) start_ = placed->first;
   const Kept block{placed->first, placed->end, placed->bytes};
   kept_.push_back(block);
-  kept_bytes_ += block.bytes;
+  set_kept_bytes(kept_bytes_ + block.bytes);
   uncommitted_.push_back({batch.first, placed->end, batch.bytes});
   for (auto& r : batch.requests) requests_.push_back(r);
   send_new(now, block, out);
@@ -379,6 +390,7 @@ void Leader::stop(const base::Error& why, Effects& out) {
   batch_.reset();
   if (!kept_.empty()) out.emplace_back(ForgetBlocks{kept_.back().end.lsn});
   kept_.clear();
+  set_kept_bytes(0);
 }
 
 }  // namespace cantle::proto::quorum

@@ -30,6 +30,8 @@
 //     until vote() says what came of it, it takes a majority of both sets (S61): either may be the government's.
 #pragma once
 
+#include <algorithm>
+#include <cstdint>
 #include <deque>
 #include <map>
 #include <optional>
@@ -61,6 +63,8 @@ constexpr size_t kUncommittedMax = size_t{16} << 20;
 constexpr size_t kUncommittedBlocksMax = 1024;
 constexpr size_t kKeptMax = size_t{32} << 20;        // blocks kept to be sent again
 constexpr size_t kKeptForComing = size_t{64} << 10;  // of them, for who is being opened
+constexpr size_t kKeptForJoined = size_t{4} << 20;   // of them at the least, for who is on its way with it
+constexpr size_t kKeptTogether = size_t{128} << 20;  // by all leaders of a server
 // Of the journal, read and sent to a trailing replica at a time; and how many such parts it has not acknowledged.
 constexpr size_t kOldBytes = size_t{1} << 20;
 constexpr size_t kOldParts = 16;
@@ -86,9 +90,22 @@ struct Gathered {
   model::AttemptId attempt{};  // of a cut or an uncut
 };
 
+// What the leaders of one server keep of blocks that they may have to send again. Once it is more than `most`, each has
+// an equal share, `least` or more: who trails further behind than that is sent it from the journal.
+struct KeptRoom {
+  size_t most = kKeptTogether, least = kKeptForComing;
+  size_t bytes = 0, leaders = 0;  // that keep something
+  size_t share() const { return bytes <= most ? SIZE_MAX : std::max(least, most / std::max<size_t>(leaders, 1)); }
+};
+
 class Leader {
  public:
-  Leader(model::Hop self, model::Epoch epoch, model::Voters voters, Log& log, Gatherer& gatherer, Pipeline pipeline);
+  // `room`, if any, outlives it.
+  Leader(model::Hop self, model::Epoch epoch, model::Voters voters, Log& log, Gatherer& gatherer, Pipeline pipeline,
+         KeptRoom* room = nullptr);
+  ~Leader();
+  Leader(const Leader&) = delete;
+  Leader& operator=(const Leader&) = delete;
 
   void begin(base::Instant now, Effects& out);
   // `bytes`: about what it puts into the log.
@@ -225,6 +242,7 @@ class Leader {
   bool lacks_notice(const Peer& peer) const;
   void notices(base::Instant now, Effects& out);
   void forget(Effects& out);
+  void set_kept_bytes(size_t bytes);
 
   model::Hop self_;
   model::Epoch epoch_;
@@ -234,6 +252,7 @@ class Leader {
   Log& log_;
   Gatherer& gatherer_;
   Pipeline pipeline_;
+  KeptRoom* room_;
   std::vector<Peer> peers_;    // the other voters, and who is fed
   std::vector<size_t> order_;  // joined ones, in the order of the chain
   uint64_t generation_ = 0;

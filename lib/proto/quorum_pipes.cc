@@ -408,19 +408,20 @@ void Leader::forget(Effects& out) {
   const bool trailing = any(PeerState::trailing);
   // In a new epoch that is the epoch start: from the journal, thousands of leaders would read it for each replica.
   const bool coming = any(PeerState::opening, PeerState::finding, PeerState::cutting);
+  const size_t share = room_ == nullptr ? SIZE_MAX : room_->share();
   while (!kept_.empty()) {
     const auto& block = kept_.front();
     if (block.end.lsn > log_.durable().lsn) break;
     const auto behind =
         std::find_if(order_.begin(), order_.end(), [&](size_t at) { return peers_[at].acked.lsn < block.end.lsn; });
     if (behind != order_.end()) {
-      if (kept_bytes_ <= kKeptMax) break;
+      if (kept_bytes_ <= std::min(kKeptMax, std::max(share, kKeptForJoined))) break;
       take_out(now_, peers_[*behind], "it is too far behind", out);
       continue;
     }
-    if (kept_bytes_ <= (trailing ? kKeptMax / 2 : coming ? kKeptForComing : 0)) break;
+    if (kept_bytes_ <= std::min(share, trailing ? kKeptMax / 2 : coming ? kKeptForComing : 0)) break;
     through = block.end.lsn;
-    kept_bytes_ -= block.bytes;
+    set_kept_bytes(kept_bytes_ - block.bytes);
     kept_.pop_front();
   }
   if (through.value != 0) out.emplace_back(ForgetBlocks{through});

@@ -36,6 +36,7 @@ QuorumReplica::QuorumReplica(const ReplicaSelf& self, Beacons& beacons, Gatherer
       mend_(self.gap),
       election_(self.who, beacons),
       pipeline_(self.pipeline),
+      kept_room_(self.kept_room),
       told_{self.who.token, self.who.whole && !self.who.hole, true},
       known_(self.who.whole),
       hole_(self.who.hole) {}
@@ -106,7 +107,7 @@ void QuorumReplica::lead(Instant now, const election::Lead& e, Out& out) {
   Effects effects;
   follower_.leave(effects);
   rebuild_.stop();
-  leader_ = std::make_unique<Leader>(self_, e.epoch, e.government.voters, log_, gatherer_, pipeline_);
+  leader_ = std::make_unique<Leader>(self_, e.epoch, e.government.voters, log_, gatherer_, pipeline_, kept_room_);
   leader_->adopt(std::move(under_way));
   if (members_) leader_->feed(now, members_->fed, effects);
   leader_->begin(now, effects);

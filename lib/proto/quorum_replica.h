@@ -52,6 +52,7 @@ struct ReplicaSelf {
   // Something in the log cannot be read (who.hole): what, as far as another replica may have it.
   std::optional<model::LogGap> gap{};
   model::SnapshotPlace snapshot{};  // how far one has come that is to take the copy's place
+  KeptRoom* kept_room = nullptr;    // of the server's; outlives the replica
 };
 
 using ReplicaEffect =
@@ -212,6 +213,7 @@ class QuorumReplica {
   Election election_;
   quorum::Cut cut_;
   quorum::Pipeline pipeline_;
+  quorum::KeptRoom* kept_room_;
   std::optional<quorum::Members> members_;
   election::LogState told_;
   bool known_ = true;  // what it promised, and where its log ended, when it started

@@ -108,7 +108,7 @@ keeps() { [ "$(kept_by "$1")" = "$2" ]; }
   who=$(leader)
   run -0 rpc "$who" status '{"table":"q"}'
   jq -e '.tables[0].partitions[0].quorum | .run == "join" and .whole and .promised >= 2' <<<"$output"
-  jq -e '[.counts[].name] | index("tail_bytes") and index("cut_blocks")' <<<"$output"
+  jq -e '[.counts[].name] | index("tail_bytes") and index("cut_blocks") and index("kept_bytes")' <<<"$output"
   for id in p1 p2 p3; do [ "$id" = "$who" ] || server kill "$id"; done
   seeks() { rpc "$who" status '{"table":"q"}' | jq -e '.tables[0].partitions[0].quorum.run == "seek"'; }
   wait_for 20 seeks

@@ -28,6 +28,7 @@ QuorumNode::QuorumNode(QuorumWorld& world, QuorumHost& host)
       disk_(host.medium, host.process),
       executor_(host.process, world.times),
       indexes_(host.index) {
+  if (world.chaos().forgets) kept_room_ = {.most = 4096, .least = 256};
   open();
 }
 
@@ -137,6 +138,7 @@ void QuorumNode::perform(proto::quorum_tables::Begin& e) {
   self.pipeline = world_.chaos().pipeline;
   self.snapshot = engine_->refilled(e.copy.partition);
   self.gap = engine_->gap(r.id);
+  self.kept_room = &kept_room_;
   world_.scheduler.note("replica", host_.id.name, r.partition, log->end.epoch.value, log->end.lsn.value,
                         log->commit.value, log->promised.value);
   r.machine = std::make_unique<proto::QuorumReplica>(self, *beacons_, r);

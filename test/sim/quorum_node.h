@@ -175,6 +175,7 @@ class QuorumNode {
   std::unique_ptr<coord::Session> session_;
   std::unique_ptr<coord::Governments> governments_;
   std::optional<proto::QuorumTables> tables_;
+  proto::quorum::KeptRoom kept_room_;
   std::vector<std::unique_ptr<Replica>> replicas_;  // what is ended stays, for answers that are on their way
   std::map<model::PartitionId, Replica*> live_;
   std::deque<std::pair<Replica*, proto::quorum::ReplicaEffect>> effects_;

@@ -264,13 +264,13 @@ TEST(Follower, whom_the_majority_does_not_need_may_wait_with_its_sync) {
 
 // A leader of some, all of whom have what it has; every write becomes one record.
 struct ChainRig final : Gatherer {
-  explicit ChainRig(size_t others, Pipeline pipeline = Pipeline::chain) {
+  explicit ChainRig(size_t others, Pipeline pipeline = Pipeline::chain, KeptRoom* room = nullptr) {
     model::Voters voters{{0, model::ServerId{"p1"}, {}}};
     for (uint8_t i = 1; i <= others; i++) {
       hops.push_back({model::ServerId{"p" + std::to_string(i + 1)}, model::AssignmentId::draw(random)});
       voters.push_back({i, hops.back().server, hops.back().assignment});
     }
-    leader.emplace(model::Hop{model::ServerId{"p1"}, {}}, Epoch{2}, voters, log, *this, pipeline);
+    leader.emplace(model::Hop{model::ServerId{"p1"}, {}}, Epoch{2}, voters, log, *this, pipeline, room);
     leader->begin(now, out);
     const auto begun = std::exchange(out, {});
     for (const auto& e : begun)
@@ -353,6 +353,53 @@ TEST(Leader, who_is_slow_is_not_counted_on) {
   ChainRig busy(2);
   for (int i = 0; i < 20; i++) busy.write(0, 20ms, 15ms);
   EXPECT_EQ(busy.write(), (Sent{{"p2", 1}})) << "nor is one slow where all have much to do";
+}
+
+// One trails, and what is written meanwhile is kept for it: of many partitions no more than they have together.
+TEST(Leader, keeps_for_who_trails_what_its_server_has_room_for) {
+  KeptRoom room{1000, 250};
+  ChainRig r(2, Pipeline::star, &room);
+  EXPECT_EQ(room.bytes, 0U);
+  r.leader->link_lost(r.now, r.hops[1].server, r.out);
+  const auto write = [&] {
+    r.write(1, 0ms, 0ms);
+    return room.bytes;
+  };
+  for (int i = 0; i < 3; i++) EXPECT_EQ(write(), 0U);
+  r.now = r.now + 1s;
+  r.out.clear();
+  r.leader->tick(r.now, r.out);
+  uint64_t generation = 0;
+  for (const auto& e : std::exchange(r.out, {}))
+    if (const auto* o = std::get_if<SendOpen>(&e)) generation = o->generation;
+  ASSERT_NE(generation, 0U);
+  model::PipeOpenReply reply;
+  reply.end = at(1, 5);
+  reply.epochs = table({{1, 1}});
+  r.leader->opened(r.now, r.hops[1], generation, reply, r.out);
+  r.leader->point_found(r.now, r.hops[1], generation, at(1, 5), r.out);
+  const auto trails = [&] {
+    r.out.clear();
+    r.leader->write(r.now, ++r.requests, 100, r.now + 5s, r.out);
+    r.leader->flush(r.now, r.out);
+    for (const auto& e : std::exchange(r.out, {}))
+      if (const auto* b = std::get_if<Build>(&e)) r.place(*b);
+    r.acked(r.hops[0], r.end.value);
+    return room.bytes;
+  };
+  for (size_t n = 1; n <= 10; n++) EXPECT_EQ(trails(), n * 100) << "there is room";
+  EXPECT_EQ(room.leaders, 1U);
+  EXPECT_EQ(trails(), 1000U);  // all of it is its share
+  room.bytes += 5000;
+  room.leaders++;
+  EXPECT_EQ(trails(), 5000 + 500U) << "half of what they may have";
+  room.leaders += 8;
+  EXPECT_EQ(trails(), 5000 + 200U) << "no less than the least: two blocks of a hundred";
+  room.bytes -= 5000;
+  EXPECT_EQ(trails(), 300U);
+  r.leader->stop(base::Error(base::Code::not_leader, ""), r.out);
+  EXPECT_EQ(room.bytes, 0U);
+  EXPECT_EQ(room.leaders, 9U);
 }
 
 TEST(Leader, gathers_while_its_disk_is_busy_and_no_longer) {
