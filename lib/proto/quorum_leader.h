@@ -91,8 +91,8 @@ struct Gathered {
 };
 
 // What the leaders of one server keep of blocks that they may have to send again. Once it is more than `most`, each has
-// an equal share, `least` or more: who trails further behind than that is sent it from the journal. A leader goes back to
-// its share when something comes to it, so that all of it may be twice `most`.
+// an equal share, `least` or more: who trails further behind than that is sent it from the journal. A leader goes back
+// to its share when something comes to it, so that all of it may be twice `most`.
 struct KeptRoom {
   size_t most = kKeptTogether, least = kKeptForComing;
   size_t bytes = 0, leaders = 0;  // that keep something
