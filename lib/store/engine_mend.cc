@@ -70,7 +70,6 @@ std::optional<LogGap> Engine::Impl::gap(const model::PartitionId& partition) con
 
 // What fills a gap is durable before it is said to be there. As it was, a log that had confirmed a block lacked it
 // again when its server died, and another voter's damage met it: two of three then had neither of them (R16).
-
 base::Status Engine::Impl::mend(const model::PartitionId& partition, const LogGap& missing,
                                 std::vector<model::Block> blocks, Done done) {
   TRY_ASSIGN(Log * log, quorum_log_of(partition));
@@ -89,12 +88,12 @@ base::Status Engine::Impl::mend(const model::PartitionId& partition, const LogGa
   if (!journal->has_room(bytes)) return base::fail(Code::unavailable, "no room for another journal segment");
   const auto& owner = live.find(partition)->second;
   for (size_t i = 0; i < blocks.size(); i++) {
-    JournalBlock add_it;
-    add_it.header = wire::as_mended(blocks[i].header);
-    add_it.payload = std::move(blocks[i].payload);
-    add_it.context = owner;
+    JournalBlock block;
+    block.header = wire::as_mended(blocks[i].header);
+    block.payload = std::move(blocks[i].payload);
+    block.context = owner;
     if (i + 1 == blocks.size())
-      add_it.done = [missing, partition, n = blocks.size(), done = std::move(done)](const base::Status& status) {
+      block.done = [missing, partition, n = blocks.size(), done = std::move(done)](const base::Status& status) {
         if (status)
           base::log(base::Level::notice, "log-mended",
                     {{"partition", model::to_string(partition)},
@@ -104,7 +103,7 @@ base::Status Engine::Impl::mend(const model::PartitionId& partition, const LogGa
         if (done) done(status);
       };
     mended_blocks++;
-    add(std::move(add_it));
+    add(std::move(block));
   }
   return ok();
 }
@@ -114,8 +113,8 @@ base::Status Engine::Impl::mend(const model::PartitionId& partition, const LogGa
 void Engine::Impl::mended_durable(Log& log, const Frame& frame, std::string payload) {
   auto& q = *log.quorum;
   const auto h = wire::of_mended(frame.header);
-  auto place =
-      std::find_if(q.tail.begin(), q.tail.end(), [&](const TailBlock& b) { return b.frame.header.first >= h.first; });
+  auto place = std::lower_bound(q.tail.begin(), q.tail.end(), h.first,
+                                [](const TailBlock& b, Lsn first) { return b.frame.header.first < first; });
   if (h.last() <= q.visible.lsn || place == q.tail.end()) return;
   const auto where = place->frame.at;
   if (place->damaged && place->end() == point_of(h)) {
