@@ -62,6 +62,8 @@ class Cantle final : public Protocol {
       if (!frame.error.empty()) {
         auto error = wire::decode_error(frame.error);
         if (error.code != base::Code::overloaded) return base::fail(std::move(error));
+        // It did not happen, and is asked with a new number: held meanwhile, the old one would be too far back.
+        if (frame.msgid < under_way_.size()) under_way_[frame.msgid] = 0;
         refused.push_back({frame.msgid, std::max<uint32_t>(error.retry_after_ms, 1) / 1e3});
         continue;
       }
