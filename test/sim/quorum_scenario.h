@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <string_view>
 
 #include "test/sim/quorum_node.h"
 #include "test/sim/quorum_world.h"
@@ -51,6 +52,15 @@ class QuorumScenario : public testing::Test {
       if (!blocks && blocks.error().code == base::Code::not_found) return;
     }
     FAIL() << "all of the log is kept";
+  }
+
+  // One that has all that the leader has dies, and starts again with a bit of `text` in its journal flipped.
+  void restart_damaged(QuorumHost& host, std::string_view text) {
+    ASSERT_TRUE(world.wait([&] { return end_of(host) == end_of(*leader); }, 2s));
+    world.kill(host);
+    world.scheduler.run_for(1ms);
+    ASSERT_TRUE(host.medium.flip_text("journal/0", text));
+    world.start(host);
   }
 
   QuorumWrite incr(const std::string& key, int64_t by) {

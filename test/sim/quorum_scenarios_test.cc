@@ -309,19 +309,13 @@ TEST_F(QuorumRebuilds, sim_s11_a_snapshot_does_not_make_a_replica_forget_what_it
 // R16: a block of a follower's log is damaged while it is down. It does not believe where its log ends, nor what it
 // promised; a snapshot takes the copy's place, and once it has what was committed it votes again.
 TEST_F(QuorumScenario, r16_what_a_damaged_log_lacks_comes_from_another) {
-  QuorumHost* damaged = nullptr;
-  for (const auto& host : world.hosts)
-    if (host.get() != leader) damaged = host.get();
+  auto* damaged = followers().second;
   const auto write = incr("n9", 5);
   const auto first = sent(*leader, write);
   ASSERT_TRUE(first.has_value());
   ASSERT_TRUE(sent(*leader, put("k9", "the damaged value")).has_value());
   for (int i = 0; i < 5; ++i) ASSERT_TRUE(sent(*leader, put("k8", "later")).has_value());
-  ASSERT_TRUE(world.wait([&] { return end_of(*damaged) == end_of(*leader); }, 2s));
-  world.kill(*damaged);
-  world.scheduler.run_for(1ms);
-  ASSERT_TRUE(damaged->medium.flip_text("journal/0", "the damaged value"));
-  world.start(*damaged);
+  ASSERT_NO_FATAL_FAILURE(restart_damaged(*damaged, "the damaged value"));
   const auto log = [&] { return damaged->node->engine().quorum_log(world.partition_id(0)); };
   ASSERT_TRUE(world.wait([&] { return damaged->node && log().has_value(); }, 2s));
   EXPECT_FALSE(log()->whole);
@@ -336,16 +330,10 @@ TEST_F(QuorumScenario, r16_what_a_damaged_log_lacks_comes_from_another) {
 // It was counted for what it had been given. So it has it, though it dies before it is in its index, and nobody is
 // there to give it again (seed 17995 of quorum_everything).
 TEST_F(QuorumScenario, r16_what_was_mended_is_there_when_its_server_dies_at_once) {
-  QuorumHost* damaged = nullptr;
-  for (const auto& host : world.hosts)
-    if (host.get() != leader) damaged = host.get();
+  auto* damaged = followers().second;
   for (const auto* value : {"the damaged value", "later", "latest"})
     ASSERT_TRUE(sent(*leader, put("k9", value)).has_value());
-  ASSERT_TRUE(world.wait([&] { return end_of(*damaged) == end_of(*leader); }, 2s));
-  world.kill(*damaged);
-  world.scheduler.run_for(1ms);
-  ASSERT_TRUE(damaged->medium.flip_text("journal/0", "the damaged value"));
-  world.start(*damaged);
+  ASSERT_NO_FATAL_FAILURE(restart_damaged(*damaged, "the damaged value"));
   const auto log = [&] { return damaged->node->engine().quorum_log(world.partition_id(0)); };
   ASSERT_TRUE(world.wait([&] { return damaged->node && log().has_value() && log()->whole; }, 2s));
   EXPECT_EQ(damaged->mended, 1U);
