@@ -110,7 +110,7 @@ base::Status verify_journal(store::Disk& disk, Findings& findings,
     const auto& h = f.header;
     if (h.kind == model::BlockKind::truncate) {
       const auto it = ends.find(h.partition);
-      if (it != ends.end() && it->second.lsn > h.prev_lsn) it->second = {h.prev_epoch, h.prev_lsn, h.prev_crc};
+      if (it != ends.end() && it->second.lsn > h.prev_lsn) it->second = before_of(h);
     }
     if (!model::is_log_block(h.kind)) return base::ok();
     const auto where = "journal " + to_string(f.at);
@@ -125,7 +125,7 @@ base::Status verify_journal(store::Disk& disk, Findings& findings,
         it != ends.end() && (it->second.lsn != h.prev_lsn || it->second.crc != h.prev_crc))
       findings.add(where, "the log of partition " + to_string(h.partition) + " does not chain: LSN " +
                               to_string(h.first) + " follows " + to_string(it->second.lsn));
-    ends[h.partition] = {h.epoch, h.last(), h.header_crc};
+    ends[h.partition] = point_of(h);
     return base::ok();
   };
   const auto damage = [&](const store::DamagedPlace& place, const std::optional<store::Frame>& whose) {
@@ -289,14 +289,13 @@ struct LyingLog {
     if (!block) return;
     const auto& h = whose->header;
     if (!follows) missing.push_back({report.end, before_of(h), "", false});
-    missing.push_back({before_of(h), {h.epoch, h.last(), h.header_crc}, text, false});
+    missing.push_back({before_of(h), point_of(h), text, false});
     end_in(h);
   }
 
  private:
-  static model::LogPoint before_of(const model::BlockHeader& h) { return {h.prev_epoch, h.prev_lsn, h.prev_crc}; }
   void end_in(const model::BlockHeader& h) {
-    report.end = {h.epoch, h.last(), h.header_crc};
+    report.end = point_of(h);
     report.highest = std::max(report.highest, h.epoch);
     report.commit = std::max(report.commit, h.commit);
     epochs.note(h.epoch, h.first);
@@ -305,7 +304,7 @@ struct LyingLog {
     const auto it = std::find_if(missing.begin(), missing.end(),
                                  [&](const Missing& m) { return !m.doubt && m.after == before_of(h); });
     if (it == missing.end()) return;
-    it->after = {h.epoch, h.last(), h.header_crc};
+    it->after = point_of(h);
     if (it->after == it->upto) missing.erase(it);
   }
 };

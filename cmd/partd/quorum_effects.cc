@@ -144,7 +144,7 @@ void Quorum::perform(Replica& r, Build& e) {
     };
     const auto header = engine_.build(r.partition, {e.kind, e.epoch, e.commit}, payload, done);
     if (header) {
-      placed = Leader::Placed{header->first, {header->epoch, header->last(), header->header_crc}, payload.size()};
+      placed = Leader::Placed{header->first, point_of(*header), payload.size()};
       r.kept[header->last()] = {*header, std::move(payload)};
     } else {
       placed = base::fail(header.error());
@@ -310,7 +310,7 @@ void Quorum::read_old(const Replica& r, const SendOld& e) {
   old_reading_++;
   const auto see = [part](const model::BlockHeader& h, std::string_view bytes) {
     part->blocks.push_back(wire::encode_pipe_block(part->message, bytes));
-    part->ends.push_back({h.epoch, h.last(), h.header_crc});
+    part->ends.push_back(point_of(h));
   };
   engine_.stream_log(
       r.partition, e.from, e.bytes, see,

@@ -41,7 +41,7 @@ model::LogPoint last_common(store::JournalReader& journal, const model::Partitio
     for (const auto& b : part->blocks) {
       if (b.header.epoch > lost.epoch || b.header.last() > lost.lsn) return twisted ? before : best;
       if (b.header.epoch != best.epoch) before = best;
-      best = {b.header.epoch, b.header.last(), b.header.header_crc};
+      best = point_of(b.header);
       twisted = twisted || (best.lsn == lost.lsn && best.epoch == lost.epoch);
     }
     from = part->next;
@@ -83,7 +83,7 @@ base::Result<bool> LogSorter::add(const model::BlockHeader& header, std::string_
   TRY(in.status());
   end_run(at);
   if (!oldest.none()) note_own(oldest);
-  through_ = {header.epoch, header.last(), header.header_crc};
+  through_ = point_of(header);
   any_ = true;
   return true;
 }

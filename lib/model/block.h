@@ -71,4 +71,8 @@ struct LogPoint {
   auto operator<=>(const LogPoint&) const = default;
 };
 
+// Where a log block of that header ends, and where the one before it does.
+inline LogPoint point_of(const BlockHeader& h) { return {h.epoch, h.last(), h.header_crc}; }
+inline LogPoint before_of(const BlockHeader& h) { return {h.prev_epoch, h.prev_lsn, h.prev_crc}; }
+
 }  // namespace cantle::model

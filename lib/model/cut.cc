@@ -16,8 +16,7 @@ base::Result<AttemptId> attempt_of_cut(std::string_view payload) {
 
 std::optional<CutMark> cut_mark(const BlockHeader& h, std::string_view payload) {
   if (!is_cut_mark(h.kind)) return std::nullopt;
-  return CutMark{
-      {h.epoch, h.last(), h.header_crc}, attempt_of_cut(payload).value_or(AttemptId{}), h.kind == BlockKind::cut};
+  return CutMark{point_of(h), attempt_of_cut(payload).value_or(AttemptId{}), h.kind == BlockKind::cut};
 }
 
 LogPoint merged_point(const LogPoint& low, const LogPoint& high) {

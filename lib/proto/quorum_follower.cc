@@ -17,8 +17,6 @@ namespace {
 
 tl::unexpected<base::Error> passed() { return base::fail(Code::cancelled, "a later message has taken its place"); }
 
-LogPoint end_of(const BlockHeader& h) { return {h.epoch, h.last(), h.header_crc}; }
-
 }  // namespace
 
 bool Follower::follows(model::Epoch epoch, uint64_t generation) const {
@@ -135,7 +133,7 @@ void Follower::block(Instant now, CallId call, const BlockHeader& h, const model
     out.emplace_back(Release{call});
     return;
   }
-  const auto end = end_of(h);
+  const auto end = point_of(h);
   if (h.last() <= log_.end().lsn) {
     // Here already, perhaps: the checksum tells (it covers all that is before it, by the chain).
     const auto ours = log_.recent(h.last());
@@ -165,7 +163,7 @@ void Follower::block(Instant now, CallId call, const BlockHeader& h, const model
 }
 
 void Follower::take(const Early& b, Effects& out) {
-  const LogPoint before{b.header.prev_epoch, b.header.prev_lsn, b.header.prev_crc};
+  const LogPoint before = before_of(b.header);
   if (before != log_.end()) {
     out.emplace_back(Release{b.call});
     ack(b.generation, log_.durable().lsn <= agreed_ ? log_.durable() : LogPoint{}, true, "", out);
@@ -173,8 +171,8 @@ void Follower::take(const Early& b, Effects& out) {
   }
   std::optional<model::CutMark> mark;
   if (model::is_cut_mark(b.header.kind))
-    mark = model::CutMark{end_of(b.header), b.attempt, b.header.kind == model::BlockKind::cut};
-  log_.append(b.header.first, end_of(b.header), mark);
+    mark = model::CutMark{point_of(b.header), b.attempt, b.header.kind == model::BlockKind::cut};
+  log_.append(b.header.first, point_of(b.header), mark);
   agreed_ = log_.end().lsn;
   out.emplace_back(Take{b.call, b.urgent});
   if (MUTANT("ack_before_sync_at_follower")) ack(b.generation, log_.end(), false, "", out);

@@ -41,9 +41,6 @@ constexpr uint64_t kBacklogOverlays = 16;  // journal that is not in the index: 
 constexpr size_t kTailBlocksMax = size_t{1} << 20;  // of one log, not committed or not in the overlay: take() stops
 constexpr uint64_t kLocalRoom = 512;  // of the journal, kept from records for each quorum log's seals, cuts and epochs
 
-inline model::LogPoint point_of(const model::BlockHeader& h) { return {h.epoch, h.last(), h.header_crc}; }
-inline model::LogPoint before_of(const model::BlockHeader& h) { return {h.prev_epoch, h.prev_lsn, h.prev_crc}; }
-
 // A durable block of a quorum table's log that is not in the overlay yet.
 struct TailBlock {
   Frame frame;

@@ -309,7 +309,7 @@ base::Status Replay::data(const Frame& frame, std::string_view payload) {
   if (h.last() <= log->end.lsn) return ok();
   const bool chained = h.prev_lsn == log->end.lsn && h.prev_epoch == log->end.epoch && h.prev_crc == log->end.crc;
   if (!chained) doubt(*log, frame.at.sequence);
-  log->end = {h.epoch, h.last(), h.header_crc};
+  log->end = point_of(h);
   e_.report.records += h.records;
   TRY_ASSIGN(const auto file, segment_file(frame.at.segment));
   e_.take_durable(frame, payload, log, file);
@@ -440,8 +440,8 @@ void Replay::follow(const Frame& frame, std::string_view payload) {
   if (!lineage_.divides.contains(h.partition) && !lineage_.merges.contains(h.partition)) return;
   const auto known = lineage_.ends.find(h.partition);
   const model::LogPoint before = known == lineage_.ends.end() ? model::LogPoint{} : known->second;
-  if (before != model::LogPoint{h.prev_epoch, h.prev_lsn, h.prev_crc}) lineage_.broken.insert(h.partition);
-  lineage_.ends[h.partition] = {h.epoch, h.last(), h.header_crc};
+  if (before != before_of(h)) lineage_.broken.insert(h.partition);
+  lineage_.ends[h.partition] = point_of(h);
   wire::RecordReader in(payload);
   for (model::RecordView r; in.next(r);) {
     const auto partition = lineage_.heir(h.partition, r.key);

@@ -84,7 +84,7 @@ base::Result<model::Lsn> Engine::Impl::append(const model::PartitionId& partitio
                                     static_cast<uint64_t>(std::max<int64_t>(0, base::to_ms(now - last_block))));
   last_block = now;
   wire::seal_block(h, payload);
-  log->end = {epoch, h.last(), h.header_crc};
+  log->end = point_of(h);
   block.context = live.find(partition)->second;
   const auto lsn = h.last();
   if (done)
@@ -199,7 +199,7 @@ void Engine::Impl::take_durable(const Frame& frame, std::string_view payload, Lo
     pending.reshapes.emplace_back(std::move(*note));
   }
   if (h.kind != BlockKind::data || log == nullptr) return;
-  log->durable = {h.epoch, h.last(), h.header_crc};
+  log->durable = point_of(h);
   begin_pending(frame);
   pending.points[h.partition] = {log->durable};
   const PayloadPlace place{file, frame.at.offset + kFrameAndHeader, payload.data()};

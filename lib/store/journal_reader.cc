@@ -228,13 +228,13 @@ base::Status JournalReader::Impl::take_merge(std::string_view payload, uint64_t 
   m.start = note.start();
   for (const auto* log : {&m.low, &m.high}) merged_at[log->partition] = log->at;
   origins.erase(m.target);
-  merges[m.target] = {std::move(m), segment};
+  merges[note.target.partition] = {std::move(m), segment};
   return ok();
 }
 
 void JournalReader::Impl::take_truncate(const Frame& frame) {
   PartLog* log = own(frame.header.partition);
-  const LogPoint keep{frame.header.prev_epoch, frame.header.prev_lsn, frame.header.prev_crc};
+  const LogPoint keep = before_of(frame.header);
   if (log == nullptr || keep.lsn >= log->end.lsn) return;
   if (keep.lsn < log->oldest) {
     *log = {};
@@ -249,7 +249,7 @@ void JournalReader::Impl::take_truncate(const Frame& frame) {
 void JournalReader::Impl::take_block(const Frame& frame) {
   const auto& h = frame.header;
   auto& log = logs[h.partition];
-  const LogPoint before{h.prev_epoch, h.prev_lsn, h.prev_crc};
+  const LogPoint before = before_of(h);
   // A log that begins at the first LSN goes on from no parent's, whatever an older tenure of the partition did.
   if (h.first.value == 1) {
     origins.erase(h.partition);
@@ -264,7 +264,7 @@ void JournalReader::Impl::take_block(const Frame& frame) {
   if (log.marks.empty() || log.marks.back().at.segment != frame.at.segment ||
       frame.at.offset - log.marks.back().at.offset >= kMarkEvery)
     log.marks.push_back({h.first, frame.at});
-  log.end = {h.epoch, h.last(), h.header_crc};
+  log.end = point_of(h);
 }
 
 void JournalReader::Impl::forget_below(uint64_t segment) {
@@ -416,7 +416,7 @@ base::Result<Contains> JournalReader::contains(const PartitionId& partition, con
   TRY_ASSIGN(const auto walked,
              impl_->walk(owner, point.lsn, false, [&](const Frame& f, std::string_view) -> base::Result<bool> {
                const auto& h = f.header;
-               if (LogPoint{h.epoch, h.last(), h.header_crc} == point) answer = Contains::yes;
+               if (point_of(h) == point) answer = Contains::yes;
                return false;
              }));
   return walked == Impl::Walked::gone ? Contains::gone : answer;

@@ -80,7 +80,6 @@ Id id_of(uint8_t n) {
   return id;
 }
 model::PartitionId partition(uint8_t n) { return id_of<model::PartitionId>(n); }
-LogPoint point_of(const BlockHeader& h) { return {h.epoch, h.last(), h.header_crc}; }
 
 constexpr BlockKind kKinds[] = {BlockKind::data,  BlockKind::epoch_start, BlockKind::cut,       BlockKind::uncut,
                                 BlockKind::seal,  BlockKind::truncate,    BlockKind::divide,    BlockKind::root_image,
@@ -524,7 +523,7 @@ class Machine {
     LogPoint last;
     for (const auto& b : blocks) {
       CHECK(wire::check_payload(b.header, b.payload) && b.header.last() >= from);
-      const LogPoint before{b.header.prev_epoch, b.header.prev_lsn, b.header.prev_crc};
+      const LogPoint before = before_of(b.header);
       CHECK(last.lsn.value == 0 || before == last);
       last = point_of(b.header);
       if (!sound_) continue;

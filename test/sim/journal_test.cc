@@ -226,12 +226,12 @@ class JournalWorld {
       if (!part || part->gap || part->gone || part->blocks.empty()) return fail("the journal cannot be read");
       for (const auto& block : part->blocks) {
         const auto& h = block.header;
-        const model::LogPoint says{h.prev_epoch, h.prev_lsn, h.prev_crc};
+        const model::LogPoint says = before_of(h);
         if (before.lsn.value != 0 && says != before)
           return fail("LSN " + to_string(h.first) + " does not follow the one before it");
         if (h.epoch < before.epoch)
           return fail("LSN " + to_string(h.first) + " is of an older life than the one before it");
-        before = {h.epoch, h.last(), h.header_crc};
+        before = point_of(h);
       }
       next = part->next;
     }

@@ -635,7 +635,7 @@ void QuorumNode::perform(Replica& r, Build& e) {
     if (header) {
       world_.ledger.built(r.partition, *header, payload);
       r.kept[header->last()] = std::make_shared<const Bytes>(Bytes{*header, payload});
-      placed = Leader::Placed{header->first, {header->epoch, header->last(), header->header_crc}, payload.size()};
+      placed = Leader::Placed{header->first, point_of(*header), payload.size()};
     } else {
       placed = base::fail(header.error());
     }

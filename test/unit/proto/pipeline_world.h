@@ -212,7 +212,7 @@ class PipelineWorld {
   void violate(std::string what) {
     if (violation_.empty()) violation_ = std::move(what) + describe();
   }
-  static model::LogPoint end_of(const Block& b) { return {b.header.epoch, b.header.last(), b.header.header_crc}; }
+  static model::LogPoint end_of(const Block& b) { return point_of(b.header); }
   static model::LogPoint end_of(const Node& n) { return n.log.empty() ? model::LogPoint{} : end_of(n.log.back()); }
   static model::LogToken token(const Node& n) { return model::token_of(end_of(n)); }
   Node* find(const model::Hop& hop) {

@@ -43,14 +43,14 @@ TEST(Quorum, what_is_built_is_seen_when_it_is_committed_and_not_before) {
   ASSERT_TRUE(header);
   EXPECT_EQ(header->first.value, 2U);
   EXPECT_EQ(header->prev_lsn.value, 1U);
-  EXPECT_EQ(s.log().end, end_of(*header));
+  EXPECT_EQ(s.log().end, point_of(*header));
   EXPECT_EQ(s.log().durable.lsn.value, 1U);
   EXPECT_FALSE(told);
   ASSERT_TRUE(s.commit(2));  // before it is durable: takes effect when it is
   EXPECT_EQ(s.get(1, "k"), "none");
   s.run();
   ASSERT_TRUE(told);
-  EXPECT_EQ(*told, end_of(*header));
+  EXPECT_EQ(*told, point_of(*header));
   EXPECT_EQ(s.get(1, "k"), "v");
   ASSERT_TRUE(s.build(1, "k", "w"));
   s.run();
@@ -124,7 +124,7 @@ TEST(Quorum, a_block_that_may_wait_is_synced_with_the_next_one_or_soon) {
   std::vector<uint64_t> durable;
   const auto take = [&](Sync sync, size_t bytes = 1) {
     const auto b = block_after(end, 1, 1, 0, {{"k", std::string(bytes, 'v')}});
-    end = end_of(b.header);
+    end = point_of(b.header);
     ASSERT_TRUE(s.take(
         b, [&](auto p) { durable.push_back(p ? p->lsn.value : 0); }, sync));
     s.run();
@@ -154,8 +154,8 @@ TEST(Quorum, a_block_that_does_not_follow_is_refused_and_says_why) {
   ASSERT_TRUE(s.open());
   ASSERT_TRUE(s.create_quorum(1, 1, {"", "t"}));
   const auto first = block_after({}, 1, 1, 0, {});
-  const auto second = block_after(end_of(first.header), 1, 1, 0, {{"a", "1"}, {"b", "2"}});
-  const auto third = block_after(end_of(second.header), 1, 1, 1, {{"c", "3"}});
+  const auto second = block_after(point_of(first.header), 1, 1, 0, {{"a", "1"}, {"b", "2"}});
+  const auto third = block_after(point_of(second.header), 1, 1, 1, {{"c", "3"}});
   EXPECT_EQ(s.take(second).error().code, Code::catching_up);
   ASSERT_TRUE(s.take(first));
   ASSERT_TRUE(s.take(second));
@@ -173,14 +173,14 @@ TEST(Quorum, a_block_that_does_not_follow_is_refused_and_says_why) {
   s.run();
   EXPECT_EQ(told.size(), 3U);
   // Another one in its place.
-  EXPECT_EQ(code(block_after(end_of(first.header), 1, 2, 0, {{"a", "1"}, {"b", "9"}})), Code::diverged);
-  EXPECT_EQ(code(block_after(end_of(first.header), 1, 2, 0, {{"a", "1"}, {"b", "9"}, {"c", "1"}, {"d", "1"}})),
+  EXPECT_EQ(code(block_after(point_of(first.header), 1, 2, 0, {{"a", "1"}, {"b", "9"}})), Code::diverged);
+  EXPECT_EQ(code(block_after(point_of(first.header), 1, 2, 0, {{"a", "1"}, {"b", "9"}, {"c", "1"}, {"d", "1"}})),
             Code::diverged);
-  auto other = end_of(third.header);
+  auto other = point_of(third.header);
   other.crc++;
   EXPECT_EQ(code(block_after(other, 1, 2, 0, {{"d", "4"}})), Code::diverged);
   // Not as a leader builds them.
-  const auto good = block_after(end_of(third.header), 1, 2, 1, {{"d", "4"}});
+  const auto good = block_after(point_of(third.header), 1, 2, 1, {{"d", "4"}});
   auto bad = good;
   bad.payload.back() = static_cast<char>(bad.payload.back() ^ 1);
   EXPECT_EQ(code(bad), Code::malformed);
@@ -191,7 +191,7 @@ TEST(Quorum, a_block_that_does_not_follow_is_refused_and_says_why) {
   bad.header.commit = {5};  // itself
   wire::seal_block(bad.header, bad.payload);
   EXPECT_EQ(code(bad), Code::malformed);
-  EXPECT_EQ(code(block_after(end_of(third.header), 1, 0, 0, {{"d", "4"}})), Code::malformed);
+  EXPECT_EQ(code(block_after(point_of(third.header), 1, 0, 0, {{"d", "4"}})), Code::malformed);
   bad = good;
   bad.payload = quorum_payload({2}, {7}, {{"d", "4"}});  // versions of another place
   wire::seal_block(bad.header, bad.payload);
@@ -200,14 +200,14 @@ TEST(Quorum, a_block_that_does_not_follow_is_refused_and_says_why) {
   bad.header.records = 2;
   wire::seal_block(bad.header, bad.payload);
   EXPECT_EQ(code(bad), Code::malformed);
-  EXPECT_EQ(code(block_after(end_of(third.header), 1, 2, 0, {{"z", "4"}})), Code::malformed);  // outside
+  EXPECT_EQ(code(block_after(point_of(third.header), 1, 2, 0, {{"z", "4"}})), Code::malformed);  // outside
   bad = good;
   bad.header.kind = model::BlockKind::seal;
   wire::seal_block(bad.header, bad.payload);
   EXPECT_EQ(code(bad), Code::malformed);
   EXPECT_TRUE(s.take(good));
   s.run();
-  EXPECT_EQ(s.log().end, end_of(good.header));
+  EXPECT_EQ(s.log().end, point_of(good.header));
   EXPECT_EQ(s.log().epochs, (std::vector<model::EpochStart>{{{1}, {1}}, {{2}, {5}}}));
 }
 
@@ -248,7 +248,7 @@ TEST(Quorum, a_promise_is_there_after_a_restart_and_only_grows) {
 TEST(Quorum, a_cut_ends_the_log_where_it_says_and_what_was_cut_lies_in_the_trash) {
   Leader s;
   std::vector<LogPoint> ends{s.log().end};
-  for (int i = 0; i < 5; i++) ends.push_back(end_of(*s.build(1, "k" + std::to_string(i), "old")));
+  for (int i = 0; i < 5; i++) ends.push_back(point_of(*s.build(1, "k" + std::to_string(i), "old")));
   s.run();
   ASSERT_TRUE(s.commit(3));
   const auto cut = s.read_log(5).value();
@@ -282,7 +282,7 @@ TEST(Quorum, a_cut_ends_the_log_where_it_says_and_what_was_cut_lies_in_the_trash
     ASSERT_EQ(blocks.size(), 6U) << life;
     for (size_t i = 0; i < blocks.size(); i++) EXPECT_EQ(blocks[i].header.first.value, i + 1);
     EXPECT_EQ(blocks[5].header.epoch.value, 2U);
-    EXPECT_EQ(s.engine->point_at(partition(1), {5}), end_of(blocks[4].header));
+    EXPECT_EQ(s.engine->point_at(partition(1), {5}), point_of(blocks[4].header));
     if (life == 1) s.settle();
     s.lose_power();
   }
@@ -324,7 +324,7 @@ TEST(Quorum, a_cut_that_races_the_sync_of_what_it_cuts_confirms_none_of_it) {
     EXPECT_EQ(order, (std::vector<std::string>{"cut block", "truncate", "next block"}));
     EXPECT_EQ(s.all(1), (Rows{{"kept", "1"}, {"cut", "3"}}));
     s.lose_power();
-    EXPECT_EQ(s.log().end, end_of(next.header));
+    EXPECT_EQ(s.log().end, point_of(next.header));
     ASSERT_TRUE(s.commit(3));
     EXPECT_EQ(s.all(1), (Rows{{"kept", "1"}, {"cut", "3"}}));
   }

@@ -61,7 +61,6 @@ inline model::Block block_after(const model::LogPoint& before, uint8_t p, uint64
   wire::seal_block(h, b.payload);
   return b;
 }
-inline model::LogPoint end_of(const model::BlockHeader& h) { return {h.epoch, h.last(), h.header_crc}; }
 
 class QuorumStore : public Store {
  public:

@@ -26,7 +26,7 @@ struct Mended {
       const int key = i < 4 ? i : i - 1;
       const auto built = i == 4 ? here.begin_epoch(2)
                                 : here.build(i < 4 ? 1 : 2, "k" + std::to_string(key), "v" + std::to_string(key));
-      ends.push_back(end_of(*built));
+      ends.push_back(point_of(*built));
       here.run();
       EXPECT_TRUE(there.take(here.read_log(static_cast<uint64_t>(i)).value().at(0)));
       there.run();

@@ -62,7 +62,7 @@ struct State {
   LogPoint start;                    // of the log: behind a merge
   std::shared_ptr<const Past> past;  // there
   LogPoint end() const { return end_of_first(log.size()); }
-  LogPoint end_of_first(size_t n) const { return n == 0 ? start : end_of(log[n - 1].header); }
+  LogPoint end_of_first(size_t n) const { return n == 0 ? start : point_of(log[n - 1].header); }
   void step(const Op& op) {
     switch (op.what) {
       case Op::What::block:
@@ -360,7 +360,7 @@ class Model : public QuorumStore {
     } else {
       const auto taken = take(block, done);
       if (!taken) return refused(taken.error());
-      ASSERT_EQ(*taken, end_of(block.header));
+      ASSERT_EQ(*taken, point_of(block.header));
     }
     append(std::move(op));
   }
@@ -442,7 +442,7 @@ class Model : public QuorumStore {
       ASSERT_GE(n, acked_) << "out of order";
       acked_ = n + 1;
       if (point) {
-        ASSERT_EQ(*point, end_of(ops_[n].block.header));
+        ASSERT_EQ(*point, point_of(ops_[n].block.header));
         return;
       }
       ASSERT_EQ(point.error().code, Code::cancelled);
@@ -465,7 +465,7 @@ class Model : public QuorumStore {
     const auto own = now(p).log.size() - now(p).inherited;
     if (own == 0) return;
     const auto& block = now(p).log[now(p).inherited + random_.below(own)];
-    const auto point = end_of(block.header);
+    const auto point = point_of(block.header);
     const auto taken = take(block, [this, p, point](const auto& r) {
       if (!r) {
         EXPECT_EQ(r.error().code, Code::cancelled);
@@ -824,7 +824,7 @@ class Model : public QuorumStore {
     }
     const auto& any = blocks[random_.below(blocks.size())].header;
     const auto point = engine->point_at(partition(p), any.last());
-    ASSERT_TRUE(point == end_of(any) || (!point && any.last() <= applied));
+    ASSERT_TRUE(point == point_of(any) || (!point && any.last() <= applied));
     ASSERT_TRUE(any.records == 1 || !engine->point_at(partition(p), any.first));
   }
 

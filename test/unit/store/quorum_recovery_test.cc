@@ -153,13 +153,13 @@ TEST(QuorumKeep, blocks_from_before_the_last_start_are_found_when_they_are_asked
   ASSERT_EQ(before.size(), 61U);
   s.lose_power();
   EXPECT_EQ(s.engine->read_log(partition(1), {1}, 1).error().code, Code::unavailable);  // never "not there"
-  EXPECT_EQ(s.engine->point_at(partition(1), {61}), end_of(before.back().header));
+  EXPECT_EQ(s.engine->point_at(partition(1), {61}), point_of(before.back().header));
   s.run();
   const auto after = s.read_log(1).value();
   ASSERT_EQ(after.size(), 61U);
   for (size_t i = 0; i < 61; i++) {
     EXPECT_EQ(after[i].header, before[i].header);
-    EXPECT_EQ(s.engine->point_at(partition(1), {i + 1}), end_of(before[i].header));
+    EXPECT_EQ(s.engine->point_at(partition(1), {i + 1}), point_of(before[i].header));
     EXPECT_EQ(s.read_log(i + 1, 1).value().front().header, before[i].header);
   }
 }
@@ -207,7 +207,7 @@ TEST(QuorumBounds, what_is_committed_waits_for_a_full_overlay_and_comes_in_order
                                {{"k" + std::to_string(i % 7), std::string(1000, 'a')}, {"n", std::to_string(i)}});
     ASSERT_TRUE(s.take(b)) << i;  // a follower takes on whatever its overlay
     s.run();
-    end = end_of(b.header);
+    end = point_of(b.header);
     ASSERT_TRUE(s.commit(end.lsn.value));
     ASSERT_LE(s.engine->status().overlay_bytes, 200U << 10);
     s.pass(std::chrono::milliseconds(100));
@@ -345,7 +345,7 @@ struct Damaged : QuorumStore {
     EXPECT_TRUE(create_quorum(1, 1));
     for (int i = 1; i <= 5; i++) {
       at.push_back(engine->status().head.offset);
-      ends.push_back(end_of(*build(1, "k" + std::to_string(i), "v")));
+      ends.push_back(point_of(*build(1, "k" + std::to_string(i), "v")));
       run();
       if (i != 2) continue;
       EXPECT_TRUE(commit(2));
@@ -551,7 +551,7 @@ TEST(QuorumTenure, one_that_was_set_aside_goes_on_behind_what_was_applied) {
   s.run();
   for (int life = 0; life < 3; life++) {
     EXPECT_TRUE(s.log().whole);
-    EXPECT_EQ(s.log().end, end_of(next.header));
+    EXPECT_EQ(s.log().end, point_of(next.header));
     EXPECT_EQ(s.all(1), (Rows{{"a", "1"}}));
     if (life == 1) s.settle();
     s.lose_power();
@@ -572,13 +572,13 @@ TEST(QuorumTenure, one_that_a_snapshot_fills_has_a_log_from_there_on) {
   const auto newer = quorum_payload({3}, {101}, {{"a", "101"}}), older = quorum_payload({2}, {30}, {{"b", "30"}});
   ASSERT_TRUE(s.wait([&](auto done) { return s.engine->ingest(tenure(1, 1), {1, newer + older, "z", true}, done); }));
   const auto first = block_after(from, 1, 3, 100, {{"a", "101"}, {"b", "102"}});
-  const auto second = block_after(end_of(first.header), 1, 4, 102, {});
+  const auto second = block_after(point_of(first.header), 1, 4, 102, {});
   EXPECT_EQ(s.take(block_after({{3}, {100}, 78}, 1, 3, 100, {{"a", "1"}})).error().code, Code::diverged);
   ASSERT_TRUE(s.take(first));
   ASSERT_TRUE(s.take(second));
   s.run();
   for (int life = 0; life < 3; life++) {
-    EXPECT_EQ(s.log().end, end_of(second.header));
+    EXPECT_EQ(s.log().end, point_of(second.header));
     EXPECT_EQ(s.log().epochs, (std::vector<model::EpochStart>{{{1}, {1}}, {{3}, {40}}, {{4}, {103}}}));
     EXPECT_EQ(s.all(1), (Rows{{"a", "101"}, {"b", "102"}}));
     EXPECT_EQ(s.engine->point_at(partition(1), {100}), from);

@@ -98,7 +98,7 @@ TEST(QuorumStream, gives_nothing_behind_the_end_and_what_is_not_durable_yet) {
 TEST(QuorumStream, passes_over_what_was_cut_and_gives_what_took_its_place) {
   Streams s;
   s.fill(4);
-  const auto keep = end_of(s.read_log(2, 1).value().front().header);
+  const auto keep = point_of(s.read_log(2, 1).value().front().header);
   ASSERT_TRUE(s.truncate(keep));
   EXPECT_EQ(s.stream(1)->blocks.size(), 2U);
   EXPECT_TRUE(s.begin_epoch(2));
@@ -116,7 +116,7 @@ TEST(QuorumStream, what_was_cut_is_known_by_its_epoch_when_the_cut_cannot_be_rea
   s.run();
   s.fill(3);
   ASSERT_TRUE(s.commit(3));
-  const auto keep = end_of(s.read_log(3, 1).value().front().header);
+  const auto keep = point_of(s.read_log(3, 1).value().front().header);
   const auto at = s.engine->status().head;
   ASSERT_TRUE(s.truncate(keep));
   ASSERT_TRUE(s.begin_epoch(2));
@@ -133,7 +133,7 @@ TEST(QuorumStream, what_was_cut_is_known_by_its_epoch_when_the_cut_cannot_be_rea
   const auto got = s.stream(1);
   ASSERT_EQ(got->blocks.size(), log.size());
   for (size_t i = 0; i < log.size(); i++) EXPECT_EQ(got->blocks[i].header, log[i].header) << i;
-  EXPECT_EQ(s.engine->point_at(partition(1), {4}), end_of(log[3].header));
+  EXPECT_EQ(s.engine->point_at(partition(1), {4}), point_of(log[3].header));
 }
 
 TEST(QuorumStream, what_is_damaged_is_said_to_be_and_what_lies_around_it_is_given) {
