@@ -6,7 +6,6 @@
 namespace cantle::store {
 
 using base::Code;
-using base::ok;
 
 // What is in the snapshot of the index, and what the overlay held besides, in key order. Both are never changed: the
 // entries stay where they are as long as their halves are kept.
