@@ -87,18 +87,17 @@ base::Status Engine::Impl::mend(const model::PartitionId& partition, const LogGa
   if (at != missing.upto) return base::fail(Code::diverged, "the blocks do not end where the missing ones do");
   if (!journal->has_room(bytes)) return base::fail(Code::unavailable, "no room for another journal segment");
   const auto& owner = live.find(partition)->second;
-  const Done told =
-      guarded([this, missing, partition, n = blocks.size(), done = std::move(done)](const base::Status& status) {
-        if (status) {
-          mended_blocks += n;
-          base::log(base::Level::notice, "log-mended",
-                    {{"partition", model::to_string(partition)},
-                     {"after_lsn", missing.after.lsn.value},
-                     {"lsn", missing.upto.lsn.value},
-                     {"blocks", n}});
-        }
-        if (done) done(status);
-      });
+  const Done told = [this, missing, partition, n = blocks.size(), done = std::move(done)](const base::Status& status) {
+    if (status) {
+      mended_blocks += n;
+      base::log(base::Level::notice, "log-mended",
+                {{"partition", model::to_string(partition)},
+                 {"after_lsn", missing.after.lsn.value},
+                 {"lsn", missing.upto.lsn.value},
+                 {"blocks", n}});
+    }
+    if (done) done(status);
+  };
   for (auto& mended : blocks) {
     JournalBlock block;
     block.header = wire::as_mended(mended.header);

@@ -307,8 +307,7 @@ base::Status Replay::data(const Frame& frame, std::string_view payload) {
   const bool fresh = h.first.value == 1 && h.prev_epoch.value == 0 && h.prev_crc == 0;
   if (rebuild_ && fresh) log->end = {};  // a later tenure's log begins
   if (h.last() <= log->end.lsn) return ok();
-  const bool chained = h.prev_lsn == log->end.lsn && h.prev_epoch == log->end.epoch && h.prev_crc == log->end.crc;
-  if (!chained) doubt(*log, frame.at.sequence);
+  if (before_of(h) != log->end) doubt(*log, frame.at.sequence);
   log->end = point_of(h);
   e_.report.records += h.records;
   TRY_ASSIGN(const auto file, segment_file(frame.at.segment));

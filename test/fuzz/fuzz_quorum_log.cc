@@ -316,8 +316,7 @@ class Machine {
       CHECK(!sound_ || copies_.at(p_).has(*taken));
       return;
     }
-    CHECK(h.prev_lsn == before.lsn && h.prev_epoch == before.epoch && h.prev_crc == before.crc &&
-          h.first == before.lsn.next() && h.epoch >= before.epoch);
+    CHECK(before_of(h) == before && h.first == before.lsn.next() && h.epoch >= before.epoch);
     CHECK(!model::is_cut_mark(h.kind) || model::attempt_of_cut(block.payload));
     copies_[p_].blocks.push_back(block);
   }

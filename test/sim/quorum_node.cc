@@ -745,7 +745,7 @@ void QuorumNode::perform(Replica& r, SendOld& e) {
         base::Result<std::vector<model::LogPoint>> sent = std::vector<model::LogPoint>();
         if (!status) sent = base::fail(status.error());
         for (const auto& b : *blocks) {
-          sent->push_back({b->header.epoch, b->header.last(), b->header.header_crc});
+          sent->push_back(point_of(b->header));
           send_block(to.server, {message, b});
         }
         run(r, [&](Out& out) { r.machine->old_sent(at(), to, message.epoch, message.generation, sent, out); });
